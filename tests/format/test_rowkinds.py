@@ -160,6 +160,10 @@ def test_no_store_writes_what_the_table_does_not_know(monkeypatch: pytest.Monkey
         state = store.agent("long")
         with state.open_write("file") as file:
             file.write(bytes(range(256)) * 5000)
+        hooks = sync.hooks.Hooks(store)
+        hooks.background("seen")(lambda event, context: None)
+        state.set("seen", 1)
+        hooks.stop()
         sync.replicas.Replicas(store, [golden.fresh_url()]).sync()
     golden.make(encrypted=True, compress=False)
     assert rings

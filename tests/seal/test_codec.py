@@ -248,6 +248,7 @@ def test_path_inside_an_object() -> None:
     with pytest.raises(InvalidValueError) as caught:
         CODEC.plain({"odd key": Plan("g", [{}, {"x": ()}])})
     assert caught.value.path == "$['odd key'].steps[1].x"
+    assert str(caught.value).startswith("$[...].steps[1].x: ")
 
 
 def test_other_zones_are_refused() -> None:

@@ -8,6 +8,7 @@ import os
 import pickle
 import stat
 import threading
+import traceback
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ from holdfast.seal.keys import (
     Argon,
     EnvKey,
     FileKey,
+    HiddenText,
     KeySource,
     PassphraseKey,
     Secret,
@@ -271,3 +273,12 @@ def test_golden_derivation() -> None:
         derive(Secret(b"hush"), bytes(16), DEFAULT_ARGON).hex()
         == "29cb070a6fa3359e2c2b7efc7c3e9de9ca62b2c0dc94f106006d91f4980270c0"
     )
+
+
+def test_a_passphrase_does_not_show_in_local_variables() -> None:
+    """As some tracebacks show them: those of this frame are the caller's own."""
+    with pytest.raises(InvalidInputError) as caught:
+        parse_key("passphrase:hunter2\0")
+    shown = traceback.TracebackException.from_exception(caught.value, capture_locals=True)
+    assert "hunter2" not in "".join(map(str, [one.locals for one in shown.stack][1:]))
+    assert "hunter2" not in repr(HiddenText("passphrase:hunter2"))

@@ -75,6 +75,25 @@ def test_pragmas_and_schema(path: Path) -> None:
     assert sorted(p.name for p in path.parent.iterdir()) == ["store.db", "store.db.lock"]
 
 
+def test_only_a_turn_that_need_not_be_durable_is_not_synced(path: Path) -> None:
+    storage = SqliteStorage(str(path))
+
+    def level() -> object:
+        return storage._writer.pragma("synchronous")
+
+    with storage.turn(durable=False):
+        assert level() == 1
+        storage.commit(Batch(puts=[(b"a", b"1")]))
+    assert level() == 2
+    with pytest.raises(KeyError), storage.turn(durable=False):
+        raise KeyError
+    assert level() == 2
+    with storage.turn():
+        assert level() == 2
+    assert storage.get([b"a"]) == [b"1"]
+    storage.close()
+
+
 @pytest.mark.parametrize(
     ("statement", "error"),
     [
@@ -441,16 +460,16 @@ def test_a_long_log_of_drops_is_moved_while_others_commit(path: Path) -> None:
 
 def test_a_log_that_cannot_be_moved_beside_commits_ends_the_handle(path: Path) -> None:
     storage = SqliteStorage(str(path))
-    keys = [b"%06d" % number for number in range(200)]
+    keys = [b"%06d" % number for number in range(800)]
     storage.commit(Batch(puts=[(key, bytes(8000)) for key in keys]))
     storage._mover.move()
     assert storage._mover.connection is not None
     storage._mover.connection = Broken(storage._mover.connection)  # type: ignore[assignment]
-    storage.commit(Batch(drops=keys[:100]))
+    storage.commit(Batch(drops=keys[:400]))
     with pytest.raises(StoreClosedError, match="moving the log"):
         storage.get([b"a"])
     again = SqliteStorage(str(path))
-    assert [key for key, _ in again.scan(b"", b"z")] == keys[100:]
+    assert [key for key, _ in again.scan(b"", b"z")] == keys[400:]
     again.close()
 
 

@@ -187,10 +187,25 @@ def test_cells_are_kept_and_the_newer_of_two_rows(tmp_path: Path) -> None:
     path.write_bytes(data)
     hide(path, b"key-a")
     done = rebuild.mend(str(path))
-    assert done.older == [b"key-a"]
+    assert done.older == [(b"key-a", b"older")]
     rows = [("records", b"key-a", b"newer"), ("cells", b"cell", b"kept")]
     assert table(path) == rows
     assert done.rows == 2
+
+
+def test_a_key_of_another_class_in_the_index(tmp_path: Path) -> None:
+    """One bit makes it a text, and its bytes need not be one."""
+    path = tmp_path / "rows.db"
+    storage = SqliteStorage(str(path))
+    storage.commit(Batch(puts=[(b"key-\xff", b"kept")]))
+    storage.close()
+    data = bytearray(path.read_bytes())
+    at = data.index(b"\x16\x09key-\xff")  # the class of the key, and of the number of its row
+    data[at] ^= 1
+    path.write_bytes(data)
+    assert rebuild.look(str(path))
+    rebuild.mend(str(path))
+    assert table(path) == [("records", b"key-\xff", b"kept")]
 
 
 def test_what_no_page_has_is_named(made: Path) -> None:
@@ -204,6 +219,50 @@ def test_what_no_page_has_is_named(made: Path) -> None:
     left = table(made)
     assert done.lost
     assert sorted(done.lost) == sorted(row[1] for row in truth if row not in left)
+
+
+def test_cells_that_no_page_has_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "rows.db"
+    storage = SqliteStorage(str(path))
+    storage.commit(Batch(puts=[(b"key", b"kept")], cells=[(b"cell", None, b"a cell")]))
+    storage.close()
+    data = path.read_bytes()
+    at = next(
+        page
+        for page in range(PAGE, len(data), PAGE)
+        if data[page] == LEAF_TABLE and b"cella cell" in data[page : page + PAGE]
+    )
+    path.write_bytes(data[:at] + bytes(PAGE) + data[at + PAGE :])
+    done = rebuild.mend(str(path))
+    assert (done.cells, done.lost) == ([b"cell"], [])
+    assert table(path) == [("records", b"key", b"kept")]
+
+
+@pytest.mark.parametrize("step", ["create", "link", "replace", "sync_folder"])
+def test_a_rebuild_that_is_killed_is_done_again(
+    made: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """What it left behind is in nobody's way, and the damaged file is not lost."""
+    truth = sorted(table(made))
+    data = bytearray(made.read_bytes())
+    data[100:108] = bytes(8)  # the header of the first page, which leads to everything
+    made.write_bytes(data)
+    places = {"create": rebuild.files, "sync_folder": rebuild.guard}
+    real = getattr(places.get(step, os), step)
+
+    def killed(*args: Any, **more: Any) -> None:
+        real(*args, **more)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(places.get(step, os), step, killed)
+        with pytest.raises(KeyboardInterrupt):
+            rebuild.mend(str(made))
+    if rebuild.look(str(made)):
+        rebuild.mend(str(made))
+    assert sorted(table(made)) == truth
+    assert Path(f"{made}.damaged").exists()
+    assert not Path(f"{made}.new").exists()
 
 
 def test_what_is_in_the_log_is_kept(made: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -252,15 +253,42 @@ def test_log_unlinked_by_the_standard_module(tmp_path: Path) -> None:
     assert {1, 4} <= set(found(path))
 
 
-def test_replaced_database(tmp_path: Path) -> None:
+@pytest.mark.parametrize("quiet", [False, True], ids=["busy folder", "quiet folder"])
+def test_replaced_database(tmp_path: Path, quiet: bool) -> None:
+    """Also where nothing else has happened in the folder for long, so that it alone is looked at."""
     path, other = tmp_path / "store.db", tmp_path / "other.db"
     SqliteStorage(str(other)).close()
     storage = SqliteStorage(str(path))
+    if quiet:
+        os.utime(tmp_path, (1_000_000_000, 1_000_000_000))
     storage.commit(Batch(puts=[(b"a", b"")]))
     os.replace(other, path)
     with pytest.raises(holdfast.errors.OutcomeUnknown, match="replaced"):
         storage.commit(Batch(puts=[(b"b", b"")]))
     storage.close()
+
+
+@pytest.mark.parametrize("whose", ["another's", "its own"])
+@pytest.mark.parametrize("turn", [False, True], ids=["at once", "in its turn"])
+def test_a_key_is_not_taken_for_absent_once_it_is_there(
+    tmp_path: Path, whose: str, turn: bool
+) -> None:
+    """It is looked for once only while nobody could have put it."""
+    one, other = SqliteStorage(str(tmp_path / "a.db")), SqliteStorage(str(tmp_path / "a.db"))
+    for number in range(3):
+        one.commit(Batch(puts=[(b"%d" % number, b"")], absent=[b"end"], own=True))
+    putter = other if whose == "another's" else one
+    putter.commit(Batch(puts=[(b"end", b"")], own=True))
+    with one.turn() if turn else nullcontext(), pytest.raises(holdfast.errors.Conflict) as told:
+        if turn:
+            one.version()
+        one.commit(Batch(puts=[(b"last", b"")], absent=[b"end"], own=True))
+    assert told.value.keys == (b"end",)
+    assert one.get([b"last"]) == [None]
+    putter.commit(Batch(drops=[b"end"]))
+    one.commit(Batch(puts=[(b"last", b"")], absent=[b"end"], own=True))
+    one.close()
+    other.close()
 
 
 STANDARD = """

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.storage.contract import Batch
-from holdfast.storage.sqlite import connection
-from holdfast.storage.sqlite.engine import SqliteStorage
+from holdfast.storage.sqlite.engine import SqliteStorage, Turn
 
 ROWS = [(b"a", b"1"), (b"b", b"2")]
 KEYS = [b"a", b"b"]
@@ -133,7 +132,7 @@ def test_what_an_interrupt_left_is_not_committed(
     assert other.get([b"\0", b"mine"]) == [None, b""]
 
 
-@pytest.mark.parametrize("name", ["_finish", "_rollback", "_end_turn", "_begin"])
+@pytest.mark.parametrize("name", ["_finish", "_rollback", "_begin"])
 def test_interrupt_at_the_first_step_of(
     pair: tuple[SqliteStorage, SqliteStorage], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,7 +177,7 @@ def interrupt_at(code: Any, event: str, number: int) -> None:
     sys.settrace(trace)
 
 
-TURN = connection.Turn
+TURN = Turn
 STEPS = [
     (TURN.__enter__, "call", 1),
     *((TURN.__enter__, "line", number) for number in range(1, 5)),

@@ -22,6 +22,7 @@ import holdfast
 from holdfast import Lookup
 from holdfast.checkpoints import Condition, Policy, RetentionRule
 from holdfast.errors import RefusedError
+from holdfast.recovery.procedure import BUILT_IN
 from holdfast.seal.signer import Signer
 from holdfast.storage import open_storage
 
@@ -203,6 +204,10 @@ COMMITS: dict[str, Call] = {
     "Attached": World.attached,
     "Effects.once": World.once,
     "Effects.plan": lambda w: w.effects.plan("mail", id="1"),
+    "Recovery.keep": lambda w: w.recovery.keep(BUILT_IN[0]),
+    "Recovery.drop": lambda w: _then(
+        w, w.recovery.keep(BUILT_IN[0]), lambda: w.recovery.drop(BUILT_IN[0].id)
+    ),
     "Recovery.recover": lambda w: w.recovery.recover(w.state, "agent_crash"),
     "Recovery.recover_each": lambda w: w.recovery.recover_each(
         [w.state, w.store.agent("2")], "agent_crash"
@@ -276,10 +281,10 @@ def test_every_call_that_changes_something_is_here() -> None:
     reads = """
         blame checkpoints class_of declared diff exists find get get_many history item items keys length
         log prove read_range replay root slice tail timelines correlated keyring leases position
-        scopes stats subjects verify witness held inspect locate of plan marked group_reports health
-        notices report reports statistics why_kept
+        scopes stats subjects verify witness held inspect locate of plan marked health
+        notices procedures report reports select statistics why_kept
     """
-    alike = "abandon add_key close finish lift unpin deliver recover_group resume resume_groups"
+    alike = "abandon add_key close finish lift unpin deliver recover_group resume"
     saved, recovery = holdfast.checkpoints, holdfast.recovery
     for face in (
         *(holdfast.State, holdfast.Store, recovery.Recovery),

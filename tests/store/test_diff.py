@@ -237,7 +237,6 @@ def test_values_as_deep_as_they_may_be_are_compared(lists: bool) -> None:
         assert state.restore(point, dry_run=True)
         state.merge(fork, strategy="theirs")
         assert state.get("k") == _nested(398, 3, lists=lists)
-        assert state.blame("k")
 
 
 def test_numbers_of_thousands_of_digits_are_not_shown(store: sync.Store) -> None:

@@ -11,7 +11,7 @@ import pytest
 from store_kit import Place
 
 from holdfast import Lookup, sync
-from holdfast.errors import Conflict, MissingError, ScopeNotFoundError
+from holdfast.errors import Conflict, ScopeNotFoundError
 from holdfast.storage.contract import Batch
 from holdfast.storage.wrappers import Counting
 from holdfast.store.history.handle import StoreHandle
@@ -156,31 +156,6 @@ def test_what_was_read_of_an_erased_scope_is_expected(lives: Lives) -> None:
     expected = [NEW, {**NEW, "seen": [None, None]}, {**OLD, "seen": [OLD["text"], LONG]}]
     for _, there in each_moment(lives, both, again=True, fresh=False):
         assert there in expected
-
-
-def blamed(state: sync.State) -> Any:
-    try:
-        return [part.value for part in state.blame("k")]
-    except ScopeNotFoundError:
-        raise
-    except MissingError:
-        return None  # the key is not there
-
-
-@pytest.mark.parametrize("again", [False, True])
-def test_blame_is_of_one_life(lives: Lives, again: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    begin = lives.begin
-
-    def written(values: dict[str, Any]) -> sync.State:
-        state = begin(values)
-        for value in ("between", values["k"]) if values else ():
-            state.set("k", value)
-        return state
-
-    monkeypatch.setattr(lives, "begin", written)
-    expected = [["old"], ["new"] if again else None]
-    for answer, _ in each_moment(lives, blamed, again=again, fresh=False):
-        assert answer in expected
 
 
 @pytest.mark.parametrize("known", [False, True])

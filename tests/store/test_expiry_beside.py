@@ -296,17 +296,6 @@ def test_expired_keys_count_as_absent_in_a_merge(timed: sync.Store, hands: Hands
     sound(timed)
 
 
-def test_both_values_keep_what_is_theirs(timed: sync.Store, hands: Hands) -> None:
-    main, trial = pair(timed)
-    main.set("k", 1, ttl=100)
-    trial.set("k", 2, ttl=5, class_="sensitive")
-    main.merge("trial", strategy="both")
-    assert main.item("k").expires == hands.time(100)  # type: ignore[union-attr]
-    beside = main.item("k~theirs")
-    assert beside is not None
-    assert (beside.value, beside.expires, beside.class_) == (2, hands.time(5), "sensitive")
-
-
 def test_what_is_merged_of_something_sensitive_is_sensitive(place: Place) -> None:
     main, trial = pair(place.open())
     main.set("k", {"a": 2, "b": 1})
@@ -345,7 +334,7 @@ def test_conflicts_do_not_show_what_is_sensitive(place: Place) -> None:
     assert main.get("api_token") == {"field": SECRET + "2"}
 
 
-def test_blame_revert_and_diff_of_what_was_merged(timed: sync.Store, hands: Hands) -> None:
+def test_revert_and_diff_of_what_was_merged(timed: sync.Store, hands: Hands) -> None:
     main, trial = pair(timed)
     with timed.acting("ann"):
         trial.set("k", {"a": 2, "b": 1}, ttl=100)
@@ -353,7 +342,6 @@ def test_blame_revert_and_diff_of_what_was_merged(timed: sync.Store, hands: Hand
     main.expire("k", 7)
     done = main.merge("trial")
     assert [one.path for one in main.diff(before)] == ["k.a", "k (expires)"]
-    assert "ann" in str(main.blame("k"))
     assert done.entry is not None
     main.revert(entries=[done.entry])
     item = main.item("k")

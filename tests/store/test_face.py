@@ -19,7 +19,6 @@ from holdfast.store.names.face import (
     Steps,
     ask,
     asynchronous,
-    block,
     calls,
     check,
     end,
@@ -152,10 +151,10 @@ class Thing:
             raise
         self.note("end")
 
-    @block
-    def once(self) -> Iterator[int]:
+    @step_block
+    def once(self) -> Blocks[int]:
         """A block that is entered once."""
-        yield 1
+        yield give(1)
 
     @steps
     def judged(self, function: Any) -> Steps[list[Any]]:

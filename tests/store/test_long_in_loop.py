@@ -62,8 +62,10 @@ class Threads:
 
 def _noting(function: Callable[..., Any], calls: list[int]) -> Callable[..., Any]:
     def noting(*args: Any, **named: Any) -> Any:
-        calls.append(threading.get_ident())
-        return function(*args, **named)
+        made = function(*args, **named)
+        several = len(made) if isinstance(made, list) else 1  # decoded at one stroke
+        calls.extend([threading.get_ident()] * several)
+        return made
 
     return noting
 

@@ -413,7 +413,6 @@ def test_the_past(place: Place) -> None:
     write(trial, "k", first + second)
     assert trial.get("k") == first + second
     assert state.diff(safe).keys == ["k"]
-    assert state.blame("k").parts[0].cause.actor == "writer"
     state.revert(correlation="run")
     assert state.get("k") == first
     state.restore(state._handle.place()[2] - 1)

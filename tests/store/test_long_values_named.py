@@ -14,7 +14,6 @@ from holdfast.errors import LimitExceededError
 CALLS: dict[str, Callable[[sync.Store, sync.State], Any]] = {
     "revert": lambda _, state: state.revert(correlation="run"),
     "revert of a store": lambda store, _: store.revert(correlation="run"),
-    "blame": lambda _, state: state.blame("report"),
     "some keys restored": lambda _, state: sync.checkpoints.Checkpoints(state).restore(
         "c", keys=["report"]
     ),

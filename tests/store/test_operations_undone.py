@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from store_kit import Place
 
-import holdfast
 from holdfast import Lookup, Sticky, sync
 from holdfast.errors import DependencyError, InvalidInputError
 from holdfast.sync.checkpoints import CheckpointGroups, Checkpoints
@@ -200,98 +198,6 @@ def test_what_it_made_and_removed_again_is_no_note(state: sync.State) -> None:
     assert not hasattr(raised.value, "__notes__")
     assert run.reverted is not None
     assert (run.reverted.done, run.reverted.left) == (["x"], [])
-
-
-# generators
-
-
-def test_a_generator_is_no_place_for_an_operation(state: sync.State) -> None:
-    """Its reader would write in the middle of the block: refused before anything is written."""
-    checkpoints = Checkpoints(state)
-    before = state.log(limit=1)
-
-    def direct() -> Iterator[int]:
-        with checkpoints.operation("stream"):
-            yield 1
-
-    def stacked() -> Iterator[int]:
-        with ExitStack() as stack:
-            stack.enter_context(checkpoints.operation("stream"))
-            yield 1
-
-    @contextmanager
-    def turn() -> Iterator[None]:
-        with checkpoints.operation("stream"):
-            state.set("x", 3)
-            yield
-
-    def through_a_manager() -> Iterator[int]:
-        with turn():
-            yield 1
-
-    for reading in (direct, stacked, through_a_manager):
-        with pytest.raises(InvalidInputError, match="around what reads it"):
-            next(reading())
-    assert state.log(limit=1) == before
-
-    @turn()
-    def step() -> int:
-        return 5
-
-    def calls() -> Iterator[int]:
-        with_a_block(checkpoints)
-        yield step()
-
-    assert list(calls()) == [5]
-    with pytest.raises(Broken), turn():  # a context manager has no reader
-        state.set("y", 3)
-        raise Broken
-    assert (state.get("x"), state.get("y")) == (3, 2)
-
-
-def with_a_block(checkpoints: Checkpoints) -> None:
-    with checkpoints.operation("whole"):
-        pass
-
-
-def test_nor_is_an_async_one(store_url: str) -> None:
-    async def main() -> None:
-        async with holdfast.open(store_url) as store:
-            state = store.agent("x")
-            await state.set("k", 1)
-            checkpoints = holdfast.checkpoints.Checkpoints(state)
-
-            async def direct() -> AsyncIterator[int]:
-                async with checkpoints.operation("stream"):
-                    yield 1
-
-            async def stacked() -> AsyncIterator[int]:
-                async with AsyncExitStack() as stack:
-                    await stack.enter_async_context(checkpoints.operation("stream"))
-                    yield 1
-
-            @asynccontextmanager
-            async def turn() -> AsyncIterator[None]:
-                async with checkpoints.operation("stream"):
-                    yield
-
-            async def through_a_manager() -> AsyncIterator[int]:
-                async with turn():
-                    yield 1
-
-            for reading in (direct, stacked, through_a_manager):
-                with pytest.raises(InvalidInputError, match="around what reads it"):
-                    await anext(reading())
-            await state.set("later", 1)
-            assert (await state.log(limit=1))[0].cause.operation is None
-            assert await checkpoints.held() == []
-            with pytest.raises(Broken):
-                async with turn():
-                    await state.set("k", 2)
-                    raise Broken
-            assert await state.get("k") == 1
-
-    asyncio.run(main())
 
 
 @pytest.mark.parametrize("how", ["whole", "part", "set"])

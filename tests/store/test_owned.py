@@ -25,6 +25,12 @@ class Todo(msgspec.Struct):
     done: bool = False
 
 
+class Mark(msgspec.Struct):
+    """Another kind of record."""
+
+    tags: list[str] = []
+
+
 @pytest.fixture
 def todos() -> Iterator[Owned]:
     yield Owned("todos/", restore=Owned.STAY, merge=Owned.UNION)
@@ -131,6 +137,33 @@ def test_records_are_kept_read_and_removed(store: sync.Store, todos: Owned) -> N
     book.step(lambda page: page.delete("a/1"))
     assert list(book.all()) == ["a", "b"]
     assert list(sync.Book(state.at(1), todos, Todo).all()) == ["b"]
+
+
+def test_lists_and_records_of_several_kinds_below_one_prefix(
+    store: sync.Store, todos: Owned
+) -> None:
+    state = store.agent("7")
+    plain = sync.Book(state, todos, Todo)
+    marks = sync.Book(state, todos, Mark, under="marks/")
+
+    def write(page: Any) -> None:
+        page.put("a", Todo(text="a"))
+        page.beside(marks).put("a", Mark(tags=["x"]))
+        page.beside(marks).put("b", Mark())
+        page.extend("log", [Todo(text=text) for text in "xyz"])
+
+    plain.step(write)
+    assert list(marks.all()) == ["a", "b"]
+    assert (marks.get("a"), plain.get("a")) == (Mark(tags=["x"]), Todo(text="a"))
+    assert state.get("todos/marks/b") == {}, "also a default that is made each time"
+    assert marks.versioned("a") == (Mark(tags=["x"]), state.log(limit=1)[0].sequence)
+    assert marks.versioned("z") == (None, 0)
+    assert [one.text for one in plain.tail("log", 2)] == ["y", "z"]
+    assert [one.text for one in plain.slice("log", 0, 2)] == ["x", "y"]
+    plain.step(lambda page: page.trim("log", keep_last=1))
+    assert (plain.length("log"), plain.length("none")) == (1, 0)
+    with pytest.raises(InvalidInputError, match="is a Todo"):
+        plain.step(lambda page: page.extend("log", [Mark()]))  # type: ignore[list-item]
 
 
 def test_a_step_is_one_change_and_done_again(store: sync.Store, todos: Owned) -> None:

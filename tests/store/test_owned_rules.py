@@ -18,7 +18,7 @@ from holdfast.errors import HoldfastError
 from holdfast.store.inner import handle_of, own_change, run_parts
 from holdfast.store.rules.classes import inferred
 from holdfast.store.rules.owned import TABLE, Owned
-from holdfast.store.upkeep.prune import PastNeeds
+from holdfast.store.upkeep.past_needs import PastNeeds
 
 KEYS = {
     "$retention/": "$retention/pin/main@1",
@@ -41,6 +41,21 @@ KEYS = {
     "$needs/": "$needs/deltas",
     "$recovery/": "$recovery/x",
     "$recovery/last": "$recovery/last",
+    "$access/grants/": "$access/grants/1",
+    "$access/parents/": "$access/parents/1",
+    "$access/protection/": "$access/protection/1",
+    "$hooks/": "$hooks/results/a",
+    "$told/": "$told/backup.completed",
+    "$recovery/alerts/": "$recovery/alerts/a",
+    "$recovery/procedures/": "$recovery/procedures/a",
+    "$entity/": "$entity/a",
+    "$relation/": "$relation/a/b/c",
+    "$linked/": "$linked/a",
+    "$queue/": "$queue/a/popped",
+    "$events/": "$events/1",
+    "$request/": "$request/done/1",
+    "$schema/": "$schema/a/1",
+    "$migrations/": "$migrations/1",
 }
 """A key of each entry."""
 PLAIN = {
@@ -85,6 +100,21 @@ EXPECTED: dict[str, dict[str, Any]] = {
     "$needs/": PLAIN | {"needs": True},
     "$recovery/": PLAIN,
     "$recovery/last": STAYS | {"merged": (1, True), "adopted": (True, True)},
+    "$access/grants/": PLAIN,
+    "$access/parents/": PLAIN,
+    "$access/protection/": PLAIN,
+    "$hooks/": PLAIN,
+    "$told/": PLAIN,
+    "$recovery/alerts/": PLAIN,
+    "$recovery/procedures/": PLAIN,
+    "$entity/": PLAIN,
+    "$relation/": PLAIN,
+    "$linked/": PLAIN | {"merged": ({"theirs": 1}, True)},
+    "$queue/": PLAIN | {"merged": ({"theirs": 1}, True)},
+    "$events/": PLAIN | {"merged": ({"theirs": 1}, True)},
+    "$request/": STAYS,
+    "$schema/": STAYS | {"merged": ({"ours": 1}, True), "adopted": (True, True)},
+    "$migrations/": STAYS | {"copied": False, "moved": False},
 }
 OTHER: dict[str, list[Any]] = {
     "restore": [Owned.BACK, Owned.STAY, Owned.ALWAYS],
@@ -252,7 +282,11 @@ def test_what_becomes_of_keys(prefix: str, table: dict[str, Owned], tmp_path: Pa
         assert observed(store, KEYS[prefix], tmp_path) == EXPECTED[prefix]
 
 
-CLAIMS = ("$handover/", "$mailbox/", "$machine/*/", "$recovery/")
+CLAIMS = (
+    *("$handover/", "$mailbox/", "$machine/*/", "$recovery/"),
+    *("$access/grants/", "$access/parents/", "$access/protection/", "$hooks/", "$told/"),
+    *("$recovery/alerts/", "$recovery/procedures/", "$entity/", "$relation/"),
+)
 """They have the rules of all keys, and only say whose keys these are: see test_owned."""
 
 

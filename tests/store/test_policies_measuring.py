@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from store_kit import Hands, Place
+from store_kit import Place
 
 from holdfast import Keep, Lookup, sync
 from holdfast.checkpoints import Condition, Policy, PolicyFrequency, PolicySetting
@@ -34,49 +34,6 @@ def read(policies: sync.checkpoints.Policies, id_: str) -> float | None:
 # operations in a time window
 
 
-def test_operations_in_a_window_are_read_from_the_history(place: Place) -> None:
-    """Also those of another process, and of before; a checkpoint does not end them."""
-    hands = Hands()
-    rule = Policy("often", (count(3, 60_000),), frequency=PolicyFrequency(1000))
-    with place.open(clock=hands.clock) as store:
-        sync.checkpoints.Policies(store, defaults=(), watch=False).set(A, rule)
-        state = store.agent("a")
-        state.set("k", 0)
-        hands.move(50)
-        state.set("k", 1)
-        state.checkpoint("between")
-        with state.change() as change:
-            change.set("k", 2)
-            change.set("l", 2)
-    hands.move(5)
-    store = place.open(clock=hands.clock)
-    policies = sync.checkpoints.Policies(store, defaults=(), watch=False)
-    assert read(policies, "often") == 4
-    assert policies.evaluate(A).triggered
-    hands.move(10)
-    assert read(policies, "often") == 3
-    scheduler = sync.checkpoints.Scheduler(store, policies=policies)
-    hands.move(2)
-    assert [run.outcome for run in scheduler.run_due()] == ["saved"]
-    assert store.agent("a").checkpoints()[0].metadata["policy"] == "often"
-    hands.move(120)
-    assert read(policies, "often") == 0
-
-
-def test_operations_of_others_are_added_to_a_window(plain: Place) -> None:
-    """A watching process that finds another's entries counts all of them, and its own once."""
-    store, other = plain.open(), plain.open()
-    with sync.checkpoints.Policies(
-        store, defaults=(Policy("p", (count(1000, 600_000),)),)
-    ) as policies:
-        for number in range(3):
-            store.agent("a").set("k", number)
-            other.agent("a").set("l", number)
-        store.agent("a").set("k", 5)
-        policies.wait()
-        assert read(policies, "p") == 7
-
-
 def test_a_policy_that_is_set_while_policies_are_read_is_followed(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,10 +42,10 @@ def test_a_policy_that_is_set_while_policies_are_read_is_followed(
     elsewhere = sync.checkpoints.Policies(place.open(), defaults=(), watch=False)
     late = [Policy("late", (count(10**9),))]
 
-    def meanwhile(handle: LineHandle, span: float = 0.0) -> Measured:
+    def meanwhile(handle: LineHandle) -> Measured:
         if late:
             elsewhere.set(A, late.pop())
-        return measure(handle, span)
+        return measure(handle)
 
     with sync.checkpoints.Policies(store, defaults=()) as policies:
         store.agent("a").set("k", 1)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from pathlib import Path
 
 import pytest
 from store_kit import Place, rows_of
@@ -15,10 +14,9 @@ from week_of_an_agent import recorded
 
 import holdfast
 from holdfast import Clock, sync
-from holdfast.checkpoints import Condition, Policy, PolicyFrequency, PolicySetting
+from holdfast.checkpoints import Condition, Policy
 from holdfast.checkpoints.policy.optimizer import Cost
-from holdfast.checkpoints.policy.policy import CIPHER, DEFAULTS
-from holdfast.errors import InvalidInputError
+from holdfast.checkpoints.policy.policy import DEFAULTS
 from holdfast.storage.contract import Batch
 
 WEEK = recorded()
@@ -94,86 +92,7 @@ def test_the_async_face_proposes() -> None:
     asyncio.run(work())
 
 
-def test_intervals_adapt_within_bounds() -> None:
-    often = Policy(
-        "often",
-        (Condition("operation_count", "operation_count", "greater_than_or_equal", 2),),
-        frequency=PolicyFrequency(30_000),
-    )
-    with live(often) as store:
-        optimizer = sync.checkpoints.Optimizer(store, defaults=(often,))
-        with pytest.raises(InvalidInputError, match="which are often"):
-            optimizer.propose(A, {"other": (1, 2)})
-        done = optimizer.adapt(A, {"often": (60_000, 120_000)})
-        assert [one.policy.id for one in done] == ["often"]
-        interval = sync.checkpoints.Policies(store, watch=False).get(A, "often").frequency.interval
-        assert 60_000 <= interval <= 120_000
-        assert interval == done[0].policy.frequency.interval
-        assert optimizer.adapt(A, {"often": (interval, interval)}) == []
-        with pytest.raises(InvalidInputError, match="the shorter first"):
-            optimizer.propose(A, {"often": (5, 1)})
-
-
-def busy(tmp_path: Path, own: bool = True) -> sync.Store:
-    """An encrypted store whose agent wrote every 20 seconds, under no policy but `EACH`."""
-    now = [1_800_000_000.0]
-    clock = Clock(lambda: now[0], lambda: now[0])
-    store = sync.open("memory:", clock=clock, key=f"file:{tmp_path / 'key'}")
-    with sync.checkpoints.Policies(store, defaults=() if own else (EACH,)) as policies:
-        if own:
-            policies.set(A, EACH)
-        for n in range(200):
-            now[0] += 20
-            store.agent("a").set("k", n)
-            assert policies.wait(60)
-    return store
-
-
-EACH = Policy(
-    "each",
-    (Condition("operation_count", "operation_count", "greater_than_or_equal", 1),),
-    frequency=PolicyFrequency(60_000),
-    encryption=PolicySetting(True, CIPHER),
-)
-
-
-@pytest.mark.parametrize(
-    ("bounds", "interval"),
-    [
-        ((61_000, 119_000), 119_000),
-        ((100_000, 119_000), 100_000),
-        ((60_000, 90_000), 90_000),
-        ((60_000, 120_000), 120_000),
-        ((1_000, 60_000), None),
-        ((1_000, 30_000), None),
-    ],
-)
-def test_bounds_may_be_narrow(
-    tmp_path: Path, bounds: tuple[float, float], interval: float | None
-) -> None:
-    with busy(tmp_path) as store:
-        found = sync.checkpoints.Optimizer(store, defaults=()).propose(A, {"each": bounds})
-        told = [] if interval is None else [interval]
-        assert [one.policy.frequency.interval for one in found] == told
-
-
-@pytest.mark.parametrize("own", [False, True])
-def test_adapting_demands_no_encryption_that_was_not_demanded(tmp_path: Path, own: bool) -> None:
-    """A default policy says that it is encrypted, and lets exports be plain all the same."""
-    with busy(tmp_path, own) as store:
-        optimizer = sync.checkpoints.Optimizer(store, defaults=() if own else (EACH,))
-        (done,) = optimizer.adapt(A, {"each": (100_000, 200_000)})
-        with sync.checkpoints.Policies(store, defaults=()) as policies:
-            assert policies.get(A, "each") == done.policy
-            assert done.policy.demands_encryption == own
-            store.agent("a").set("k", "one more")
-            assert policies.wait(60)
-        (made, *_) = store.agent("a").checkpoints()
-        assert made.metadata["policy"] == "each"
-        assert made.metadata.get("encryption") == ("AES-256-GCM" if own else None)
-
-
-def test_costs_after_damage_tell_what_is_known_and_name_what_is_not(place: Place) -> None:
+def test_costs_after_damage_tell_what_is_known(place: Place) -> None:
     store = place.open()
     often = Policy("often", (Condition("operation_count", "operation_count", "greater_than", 0),))
     state = store.agent("a")
@@ -193,4 +112,3 @@ def test_costs_after_damage_tell_what_is_known_and_name_what_is_not(place: Place
     storage.commit(Batch(puts=[(damaged[0], damaged[1][:-1] + bytes([damaged[1][-1] ^ 1]))]))
     found = sync.checkpoints.Optimizer(place.open()).costs(A)
     assert [(one.policy, one.checkpoints) for one in found] == [("often", 2)]
-    assert [one.partition(":")[0] for one in found.unread] == [f"entry {made[1]}"]

@@ -74,17 +74,6 @@ def test_rules(open_store: sync.Store) -> None:
 
 def test_the_optimizer(open_store: sync.Store) -> None:
     optimizer = sync.checkpoints.Optimizer(open_store)
-    for bounds, told in [
-        (5, "by the ids"),
-        (None, "needs bounds"),
-        ({"nobody": (1, 2)}, STAR),
-        ({STAR: 5}, "two intervals"),
-        ({STAR: ("a", 2)}, "two intervals"),
-        ({STAR: (2, 1)}, "two intervals"),
-        ({STAR: (float("nan"), 1)}, "two intervals"),
-    ]:
-        with pytest.raises(InvalidInputError, match=told):
-            optimizer.adapt(A, bounds)  # type: ignore[arg-type]
     for ask in (optimizer.costs, optimizer.propose):
         with pytest.raises(ScopeNotFoundError, match="agent:none"):
             ask("agent:none")
@@ -127,8 +116,8 @@ def test_what_policies_are_made_from(open_store: sync.Store) -> None:
             sync.checkpoints.Policies(store)
         with pytest.raises(InvalidInputError, match="an open store"):
             holdfast.checkpoints.Policies(store)
-    for metrics in (["a"], "ab", 5):
-        with pytest.raises(InvalidInputError, match="metrics is a mapping"):
+    for metrics in ("ab", 5, [7]):
+        with pytest.raises(InvalidInputError, match="metric"):
             sync.checkpoints.Policies(open_store, metrics=metrics)  # type: ignore[arg-type]
 
 
@@ -175,51 +164,8 @@ def test_only_the_main_timeline_is_watched(open_store: sync.Store) -> None:
     assert open_store.agent("a").log(limit=1) == before
 
 
-@pytest.mark.parametrize(
-    ("value", "told"),
-    [
-        (float("nan"), "gave float, which is no finite number"),
-        ("7", "gave str, which is no finite number"),
-        (10**400, "gave int, which is no finite number"),
-        (ValueError(), "failed with ValueError"),
-        (None, "gave None"),
-    ],
-)
-def test_a_metric_that_cannot_be_used_is_told(
-    open_store: sync.Store, value: Any, told: str
-) -> None:
-    def ask(scope: Any) -> Any:
-        if isinstance(value, Exception):
-            raise value
-        return value
-
-    above = Policy("p", (Condition("system_event", "m", "greater_than", 0),))
-    with sync.checkpoints.Policies(open_store, defaults=[above], metrics={"m": ask}) as policies:
-        open_store.agent("a").set("k", 2)
-        policies.wait(60)
-        (explained,) = policies.explain(A)
-        assert explained.why == f"m has no value: its function {told}"
-        assert policies.errors() == (() if value is None else (f"metric m: {told}",))
-
-
-def test_a_metric_is_a_plain_function(open_store: sync.Store) -> None:
-    async def later(scope: Any) -> float:
-        return 5.0
-
-    wrong: Any = {"m": later}
-    with pytest.raises(InvalidInputError, match="nobody awaits"):
-        sync.checkpoints.Policies(open_store, metrics=wrong)
-
-    async def main() -> None:
-        async with holdfast.open("memory:") as store:
-            with pytest.raises(InvalidInputError, match="nobody awaits"):
-                holdfast.checkpoints.Policies(store, metrics=wrong)
-
-    asyncio.run(main())
-
-
 def test_closed_policies_are_told_nothing(open_store: sync.Store) -> None:
-    policies = sync.checkpoints.Policies(open_store, metrics={"m": None})
+    policies = sync.checkpoints.Policies(open_store, metrics=["m"])
     policies.close()
     for tell in (
         lambda: policies.report(A, "error"),

@@ -157,20 +157,7 @@ def test_what_looks_back_is_told(store: sync.Store, state: sync.State) -> None:
     ):
         with pytest.raises(PrunedError, match="anchor at entry 41"):
             look()
-    assert state.blame("k1").parts[0].entry == 39
     assert state.diff(30)
-
-
-def test_blame_says_how_far_it_could_look(store: sync.Store) -> None:
-    state = store.agent("1")
-    for n in range(30):
-        state.set("k", {"same": LONG, "other": n})
-    state.prune(20)
-    told = {part.path: part for part in state.blame("k").parts}
-    assert told["k.other"].exact
-    assert told["k.other"].entry == 30
-    assert not told["k.same"].exact
-    assert told["k.same"].entry == 20
 
 
 def test_nothing_to_prune(store: sync.Store, state: sync.State) -> None:
@@ -714,3 +701,24 @@ def test_what_is_pruned_between_looking_and_resting_on_it_is_not_rested_on(
     store = place.open()
     store.agent("1").prune(28, keep=[])
     assert store.verify().findings == []
+
+
+def test_who_prunes_again_and_again_leaves_nothing_behind(place: Place) -> None:
+    """It looks only at what it left whole the last time: another process, which looks at all of the
+    past, finds nothing more to drop, and what is held of timelines that ended is nothing."""
+    store = place.open()
+    state = store.agent("a")
+    for turn in range(8):
+        for number in range(12):
+            state.set(f"k{(turn * 5 + number) % 17}", f"{turn} {number} " * 20)
+        safe = state.checkpoint(f"turn {turn}")
+        state.fork(f"trial {turn}").set("k1", turn)
+        sync.checkpoints.Retention(store).end(state, f"trial {turn}")
+        state.prune(safe, keep=[safe])
+    ledger = state._handle.history.points.line().ledger
+    assert ledger.whole[0][1]
+    again = place.open().agent("a").prune(safe, keep=[safe])
+    assert (again.entries, again.rows) == (0, 0)
+    assert [one.name for one in state.timelines()] == ["main"]
+    assert set(ledger.timelines) == {0}
+    assert place.open().verify().findings == []

@@ -14,8 +14,9 @@ from store_kit import Between, Place
 
 import holdfast
 from holdfast import sync
-from holdfast.errors import PrunedError, Unavailable
+from holdfast.errors import Conflict, PrunedError, Unavailable
 from holdfast.store.history.handle import StoreHandle
+from holdfast.store.journal import timeline
 from holdfast.store.names import rowkinds
 from holdfast.store.names.cells import cell_at
 from holdfast.store.open import open_core
@@ -204,3 +205,90 @@ def test_who_waits_can_be_cancelled(plain: Place, monkeypatch: pytest.MonkeyPatc
 
     asyncio.run(asyncio.wait_for(work(), 50))
     assert state.at(5).get("k0") is not None
+
+
+class BeforeReads:
+    """A storage before some of whose reads others do things: from one on, again after each few."""
+
+    def __init__(self, storage: Any) -> None:
+        self._storage = storage
+        self.others: Any = None
+        self.passing = self.times = 0
+        self.pause = 1
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._storage, name)
+
+    def _turn(self) -> None:
+        self.passing -= 1
+        if self.passing < 0 and self.times and self.others is not None:
+            others, self.others = self.others, None
+            self.times, self.passing = self.times - 1, self.pause
+            others()
+            self.others = others
+
+    def get(self, keys: Any) -> Any:
+        self._turn()
+        return self._storage.get(keys)
+
+    def scan(self, *args: Any, **more: Any) -> Any:
+        self._turn()
+        return self._storage.scan(*args, **more)
+
+
+def _end_a_fork(store: sync.Store, state: sync.State) -> None:
+    state.fork("trial").set("k1", "tried")
+    sync.checkpoints.Retention(store).end(state, "trial")
+
+
+BESIDE: dict[str, Any] = {
+    "get": lambda _, state: state.get("alone"),
+    "items": lambda _, state: state.items(),
+    "append": lambda _, state: state.append("list", "y"),
+    "end a fork": _end_a_fork,
+    "dry run": lambda _, state: state.prune(state.checkpoint("here"), dry_run=True),
+}
+
+
+@pytest.mark.parametrize("times", [1, 3, 7])
+@pytest.mark.parametrize("what", BESIDE)
+def test_what_is_pruned_while_it_is_read_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, times: int
+) -> None:
+    """Before each single read in turn, another process changes everything and prunes the past."""
+    monkeypatch.setattr(timeline, "DELTA_EVERY", 8)
+    monkeypatch.setattr(pruner, "TERM", 0.01)
+    for first in range(80):
+        place = Place("memory", tmp_path, sealed=False)
+        other = place.open().agent("a")
+        numbers = iter(range(1000))
+
+        def change(other: sync.State = other, numbers: Any = numbers) -> None:
+            with other.change() as change:
+                for number in range(60):
+                    change.set(f"k{number}", f"{next(numbers)} " * 5)
+            other.set("alone", f"{next(numbers)} " * 200)
+            other.set("list", [f"{next(numbers)} " * 5] * 200)
+            for number in range(9):
+                other.set(f"k{number}", next(numbers))
+            other.checkpoint("kept")
+            other.prune("kept", keep=[])
+
+        change()
+        reads = BeforeReads(place.storage())
+        core = open_core(place.url, storage=reads, **place.options())  # type: ignore[arg-type]
+        store = sync.Store(StoreHandle(core))
+        state = store.agent("a")
+        state.get("alone")
+        core.nodes.clear()
+        core.atoms.clear()
+        reads.others, reads.passing, reads.times = change, first, times
+        reads.pause = 4 if times > 3 else 1
+        with suppress(Conflict, PrunedError):  # of a point that was found and is kept no more
+            BESIDE[what](store, state)
+        reads.others = None
+        assert place.open().verify().findings == []
+        core.close()
+        place.close()
+        if reads.times == times:
+            break  # it has no more reads

@@ -183,7 +183,7 @@ def test_items_that_others_appended_behind_stay(store: sync.Store, start: list[A
     with store.acting("user"):
         state.append("list", "hello")
     result = state.revert(actor="bot")
-    text = "others appended behind what is to be undone, at entry 3 by user"
+    text = "it was changed since, at entry 3 by user"
     assert why(result.left) == {"list": text}
     assert state.get("list") == [*start, "wrong", "hello"]
 

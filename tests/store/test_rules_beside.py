@@ -1,4 +1,4 @@
-"""What is declared of a scope, beside merge, revert, blame, proofs and reads in pieces."""
+"""What is declared of a scope, beside merge, revert, proofs and reads in pieces."""
 
 from __future__ import annotations
 
@@ -149,8 +149,6 @@ def test_an_ephemeral_key_has_no_history_and_no_proof(place: Place) -> None:
         else:
             with pytest.raises(errors.MissingError):
                 state.open_read("tmp/x")
-        with pytest.raises(errors.InvalidInputError, match=r"ephemeral.*has no history"):
-            state.blame("tmp/x")
         with pytest.raises(errors.InvalidInputError, match=r"ephemeral.*has no proof"):
             state.prove("tmp/x")
     assert state.prove("tmp/x", at="before") is not None

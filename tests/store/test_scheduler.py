@@ -100,7 +100,7 @@ def test_what_did_not_change_gets_no_checkpoint_and_writes_nothing(
     scheduler.every(300, agent)
     scheduler.cron("*/5 * * * *", "agent:never-written")
     clock.go(300)
-    assert outcomes(scheduler.run_due())[0] == ("agent:1", "saved")
+    assert ("agent:1", "saved") in outcomes(scheduler.run_due())
     before = schedule_cells(place), agent._handle.place()
     for _ in range(3):
         clock.go(300)

@@ -252,11 +252,10 @@ def lasting(slips: Any) -> None:
     slips("declare", (None, 1, "a/"), lambda _, s, x: s.declare(x))
     slips("undeclare", (None, 1, "a/"), lambda _, s, x: s.undeclare(x))
     slips("diff reveal", FLAGS, lambda _, s, x: s.diff(1, reveal=x))
-    slips("blame reveal", FLAGS, lambda _, s, x: s.blame("m", reveal=x))
 
 
 def undoing(slips: Any) -> None:
-    """Revert, merge and blame."""
+    """Revert and merge."""
     texts = (*OPTIONAL_TEXTS, "", "nobody")
     entries = (
         1,
@@ -290,11 +289,10 @@ def undoing(slips: Any) -> None:
     slips("why_kept point", POINTS, lambda _, s, x: s.why_kept(x))
     slips("history key", KEYS, lambda _, s, x: s.history(x))
     slips("history limit", COUNTS, lambda _, s, x: s.history("m", limit=x))
+    slips("blame key", KEYS, lambda _, s, x: s.blame(x))
+    slips("blame limit", (*COUNTS, None), lambda _, s, x: s.blame("m", limit=x))
+    slips("blame reveal", FLAGS, lambda _, s, x: s.blame("m", reveal=x))
     slips("undo reason", OPTIONAL_TEXTS, lambda _, s, x: s.undo(reason=x))
-    slips("blame key", (*KEYS, "nothing"), lambda _, s, x: s.blame(x))
-    paths = (1, 1.5, b"a", {"a"}, [1.5], [None], "b", "a[5000]", "a[-1]", "a[", "..", ["a", "0"])
-    slips("blame path", paths, lambda _, s, x: s.blame("m", x))
-    slips("blame limit", (*COUNTS, 0, None), lambda _, s, x: s.blame("m", limit=x))
 
 
 def looking_up(slips: Any) -> None:
@@ -631,7 +629,6 @@ def test_after_close_everything_is_refused(tmp_path: Any) -> None:
         "revert": lambda _, s: s.revert(entries=[1]),
         "dry revert": lambda _, s: s.revert(actor="somebody", dry_run=True),
         "revert everywhere": lambda t, _: t.revert(correlation="run"),
-        "blame": lambda _, s: s.blame("m"),
         "open_read": lambda _, s: inside(s.open_read("b"), lambda _: None),
         "read_range": lambda _, s: s.read_range("b"),
         "open_write": lambda _, s: inside(s.open_write("b"), written),

@@ -107,3 +107,18 @@ def test_a_list_that_is_spliced(kinds: int, save: bool) -> None:
         assert trees.all(root) == content
         if save and content:
             root = kept.saved(root)
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_a_list_whose_last_leaf_fills_a_node_to_the_bound(level: int) -> None:
+    """What is appended belongs into that leaf, though the node above it has all it can have."""
+    trees = Trees(_commit, lambda ref: ref[1:], lambda _: b"", Nothing())
+    # An element ends so many levels as its hash, here its own number, ends with times three zeros.
+    plain, ending, above = [(None, _ref(1 << 3 * ended), None) for ended in (0, level, level + 1)]
+    below = [plain, ending]
+    content = [plain, above, *below * (CAP - 1), plain]
+    root = trees.build(content)
+    for more in ([plain], below, below * CAP):
+        content = content + more
+        root = trees.splice(root, [(len(content) - len(more), 0, more)])
+        assert root.hash == trees.build(content).hash

@@ -79,19 +79,6 @@ def test_an_interrupt_in_the_main_thread_ends_the_call_and_the_slot_is_run_again
         assert len(set(ran)) == 2
 
 
-def test_whatever_a_metric_raises_the_other_policies_are_looked_at() -> None:
-    with sync.open("memory:") as store:
-        agent = store.agent("a")
-        metrics = {"mine": lambda scope: sys.exit(1)}
-        with sync.checkpoints.Policies(store, metrics=metrics) as policies:
-            condition = {"type": "system_event", "metric": "mine", "operator": "greater_than"}
-            policies.set(agent, {"id": "p", "conditions": [condition | {"threshold": 1}]})
-            agent.set("x", "y" * 1000)
-            assert policies.wait(60)
-            assert agent.checkpoints()
-            assert policies.errors() == ("metric mine: failed with SystemExit",)
-
-
 # what did not run
 
 
@@ -117,7 +104,6 @@ def test_what_is_async_is_refused_on_the_blocking_face(form: Any) -> None:
         for give in (
             lambda: sync.checkpoints.Checkpoints(agent, sync=form),
             lambda: sync.checkpoints.Scheduler(store, jobs={"job": form}),
-            lambda: sync.checkpoints.Policies(store, metrics={"mine": form}),
             lambda: checkpoints.restore("c", validate=form),
             lambda: checkpoints.simulate(form, "c"),
             lambda: checkpoints.operation("o")(form),

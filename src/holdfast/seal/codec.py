@@ -97,7 +97,9 @@ class Refusal(Exception):
         if len(steps) > 16:
             steps[8:-8] = ["..."]
         path = "$" + "".join(steps)
-        return self.kind(f"{path}: {self}", path)
+        # A name in a mapping that is no plain word may be somebody's: the path alone has it.
+        shown = "".join("[...]" if step[:2] in ("['", '["') else step for step in steps)
+        return self.kind(f"${shown}: {self}", path)
 
 
 def step_text(step: str | int) -> str:

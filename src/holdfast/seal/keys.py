@@ -150,8 +150,9 @@ class PassphraseKey(KeySource):
     def __init__(self, text: str) -> None:
         if not text:
             raise InvalidInputError("the passphrase is empty; give one")
-        normal = unicodedata.normalize("NFC", text)
-        self._text = Secret(normal.encode("utf-8", "surrogatepass"))
+        self._text = Secret(
+            unicodedata.normalize("NFC", text).encode("utf-8", "surrogatepass"),
+        )
 
     def __repr__(self) -> str:
         return "PassphraseKey(...)"
@@ -168,11 +169,22 @@ _SOURCES: dict[str, type[FileKey] | type[EnvKey] | type[PassphraseKey]] = {
 }
 
 
+class HiddenText(str):
+    """A text with a passphrase in it: tracebacks that show local variables do not show it."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'passphrase:...'"
+
+
 def parse_key(spec: str | None) -> KeySource | None:
     """The source that `file:PATH`, `env:NAME` or `passphrase:TEXT` names; None for None."""
     if spec is None:
         return None
     scheme, colon, rest = spec.partition(":") if isinstance(spec, str) else ("", "", "")
+    if scheme == "passphrase":
+        spec, rest = None, HiddenText(rest)
     made = _SOURCES.get(scheme)
     if made is None or not colon or not rest or "\0" in rest:
         # The text may be a key that was pasted here: it is not repeated.

@@ -33,7 +33,7 @@ from holdfast.errors import (
     InvalidInputError,
     KeyMissingError,
 )
-from holdfast.seal.compress import NONE, PADDED, expand, pad, squeeze
+from holdfast.seal.compress import NONE, PADDED, SMALLEST, expand, pad, squeeze
 
 WRITER = 16
 NONCE = 12
@@ -74,6 +74,10 @@ def write_varint(n: int) -> bytes:
         n >>= 7
     out.append(n)
     return bytes(out)
+
+
+_SHORT = [write_varint(n) for n in range(1024)]
+"""Ready made: of most lengths and all key epochs."""
 
 
 def read_varint(data: bytes, pos: int) -> tuple[int, int]:
@@ -188,18 +192,14 @@ def _damaged(what: str) -> DamagedRecordError:
 class PlainSeal:
     """The seal of a store without a key: compressed, checked against accidents."""
 
-    __slots__ = ("_writer",)
+    __slots__ = ("writer",)
 
     encrypted = False
     epoch = 0
 
     def __init__(self, writer: bytes) -> None:
-        self._writer = writer
-
-    @property
-    def writer(self) -> bytes:
-        """The writer whose key seals now; a plain record does not depend on it."""
-        return self._writer
+        self.writer = writer
+        """Whose key seals now; a plain record does not depend on it."""
 
     def know(self, epoch: int) -> None:
         """An entry was made under this key epoch: nothing is sealed under older ones any more.
@@ -227,7 +227,8 @@ class PlainSeal:
         Commitment and writer have no part in a plain record, and a quiet one is not padded: who
         has it can read it.
         """
-        method, payload = squeeze(plain) if compress and not quiet else (0, plain)
+        small = len(plain) < SMALLEST or not compress or quiet
+        method, payload = (NONE, plain) if small else squeeze(plain)
         head = _SMALL[_FORMAT | method << _METHOD_SHIFT] + write_varint(len(plain))
         return head + payload + _plain_check(ad, head, payload)
 
@@ -284,7 +285,7 @@ class KeySeal:
     2**28 records it draws a new writer by itself.
     """
 
-    __slots__ = ("_count", "_data_keys", "_keys_of", "_reload", "_writer", "epoch")
+    __slots__ = ("_count", "_data_keys", "_keys_of", "_reload", "epoch", "writer")
 
     encrypted = True
 
@@ -317,12 +318,8 @@ class KeySeal:
         if len(writer) != WRITER:
             raise InvalidInputError(f"a writer has {WRITER} bytes")
         self._count = 0
-        self._writer = writer
-
-    @property
-    def writer(self) -> bytes:
-        """The writer whose key seals now; it may change after any call of `seal`."""
-        return self._writer
+        self.writer = writer
+        """Whose key seals now; it may change after any call of `seal`."""
 
     def _derive(self, epoch: int, writer: bytes) -> _Keys:
         self.know(epoch)
@@ -357,7 +354,7 @@ class KeySeal:
     ) -> bytes:
         """See `PlainSeal.seal`."""
         if writer is None:
-            writer = self._writer
+            writer = self.writer
         elif not writer_outside:
             raise InvalidInputError("writer= goes with writer_outside=True")
         epoch = self.epoch  # once: another thread may learn of a newer one
@@ -366,9 +363,11 @@ class KeySeal:
             plain = pad(plain)
             method, payload = PADDED, plain
         else:
-            method, payload = squeeze(plain) if compress else (0, plain)
+            small = len(plain) < SMALLEST or not compress
+            method, payload = (NONE, plain) if small else squeeze(plain)
         first = _FORMAT | _ENCRYPTED | method << _METHOD_SHIFT
-        prefix, length = write_varint(epoch), write_varint(len(plain))
+        prefix = _SHORT[epoch] if epoch < 1024 else write_varint(epoch)
+        length = _SHORT[len(plain)] if len(plain) < 1024 else write_varint(len(plain))
         if writer_outside:
             head = _SMALL[first | _OUTSIDE] + prefix + length
         else:

@@ -67,6 +67,8 @@ class Batch(msgspec.Struct):
     """(key, expected, new): None stands for absent; new == expected only checks."""
     swaps: list[tuple[bytes, bytes, bytes]] = []
     """Records that are sealed again: (key, the bytes that must be there, new bytes)."""
+    own: bool = False
+    """Made by the store itself: an engine need not check it, see `storage.batch.check_batch`."""
 
 
 class Moment(Protocol):
@@ -106,11 +108,13 @@ class Storage(Moment, Protocol):
         The handle's own commits need not change it: whoever makes them knows of them.
         """
 
-    def turn(self) -> AbstractContextManager[object]:
+    def turn(self, *, durable: bool = True) -> AbstractContextManager[object]:
         """Take the right to commit early, so that what is read meanwhile stays true.
 
         An acceleration: expectations decide, with or without it. Engines without such a
         lock return a context that does nothing. Only one thread of a store uses it at a time.
+        What is committed in one that is not `durable` may be so as at the level `normal`, until
+        the next commit at the level of the storage makes it durable with itself.
         """
 
     def moment(self) -> AbstractContextManager[Moment]:

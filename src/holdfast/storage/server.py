@@ -17,6 +17,7 @@ from holdfast.storage.batch import (
     Ranges,
     check_batch,
     check_durability,
+    check_own,
     opened_for_reading,
 )
 from holdfast.storage.contract import Batch, Limits
@@ -139,7 +140,8 @@ class ServerStorage(Ranges):
         self._tally = Tally()
 
     def commit(self, batch: Batch) -> None:
-        check_batch(batch, self.limits)
+        if not batch.own or check_own:
+            check_batch(batch, self.limits)
         self._life.check()
         if self._read_only:
             raise opened_for_reading()
@@ -157,7 +159,7 @@ class ServerStorage(Ranges):
     def _commits(self) -> tuple[int, object]:
         """How many commits the server has counted, and what else must be equal."""
 
-    def turn(self) -> AbstractContextManager[object]:
+    def turn(self, *, durable: bool = True) -> AbstractContextManager[object]:
         # A lock that is held while a client reads would be held by one that has stopped, too; and
         # commits that meet are no slower without one.
         self._life.check()

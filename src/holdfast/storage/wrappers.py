@@ -49,9 +49,9 @@ class Around:
         with self.calling("version"):
             return self.inner.version()
 
-    def turn(self) -> AbstractContextManager[object]:
+    def turn(self, *, durable: bool = True) -> AbstractContextManager[object]:
         with self.calling("turn"):
-            return self.inner.turn()
+            return self.inner.turn() if durable else self.inner.turn(durable=False)
 
     @contextmanager
     def moment(self) -> Iterator[Moment]:

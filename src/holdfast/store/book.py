@@ -18,32 +18,39 @@ first of them. To move a feature of Holdfast here: declare its keys in the light
 package, make a Book of its state, and let every function that read, noted and committed become a
 step of it. Its own change, its retries, `sticky`, `stored` and `loaded` go.
 
-What one change over several scopes needs is a page each of it (`BookPage.beside`). Steps of a
-method that asks functions of users between reading and writing make their change by hand
-(`own_change`, `again_in_steps`); what is written below owned keys is declared there, too.
+What one change over several scopes needs is a page each of it (`BookPage.beside`). Records of
+several kinds below one prefix are a book each (`under`), and a list of records is an id whose value
+grows at its end (`tail`, `slice`, `length`; `BookPage.extend`, `trim`). Steps of a method that asks
+functions of users between reading and writing are those of `own_steps`; what is written below owned
+keys is declared there, too.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
-from msgspec import Struct, structs
+from msgspec import NODEFAULT, Struct, structs
 
-from holdfast.errors import Conflict, InvalidInputError, NewerFormatError
-from holdfast.store.history.handle import UPDATES, ChangeParts, LineHandle
+from holdfast.errors import Conflict, HoldfastError, InvalidInputError, NewerFormatError
+from holdfast.store.commit.core import Core
+from holdfast.store.history.handle import UPDATES, ChangeParts, LineHandle, StoreHandle
 from holdfast.store.journal.lifetime import asked_terms
 from holdfast.store.names.arguments import check_function, check_own, unawaited
 from holdfast.store.names.cause import cause_now
-from holdfast.store.names.face import Step, Steps, ask, faced, quick, writes
+from holdfast.store.names.face import Step, Steps, ask, commit, faced, quick, writes
+from holdfast.store.names.items import Page
 from holdfast.store.names.scope import check_key
 from holdfast.store.read.change_block import ScopedChange
+from holdfast.store.read.find import question
 from holdfast.store.rules.gate_request import Operation
+from holdfast.store.rules.keep import Keep, trim_of
 from holdfast.store.rules.owned import Owned
 from holdfast.store.rules.sticky import Sticky
-from holdfast.store.state import State, View
+from holdfast.store.state import View
 from holdfast.store.tree.value import copied
 
 R = TypeVar("R", bound=Struct)
@@ -71,13 +78,17 @@ class BookPage(Generic[R]):
         """Whether there is a record of an id."""
         return self.change.exists(self._book._key(id))
 
+    def versioned(self, id: str) -> tuple[R | None, int]:
+        """The record of an id, and its version: the entry that wrote it; (None, 0) if none did."""
+        return self.get(id), self.change.expects[self._book._key(id)]
+
     def all(self, prefix: str = "") -> dict[str, R]:
         """Records by their ids, those that begin with a text.
 
         None may come, go or change until the change is applied, nor anything else of the timeline:
         ask so only where a rule is about all of them.
         """
-        own = self._book._owned.prefix
+        own = self._book._prefix
         ids = [key[len(own) :] for key in self.change.keys(own + prefix)]
         return {id: found for id in ids if (found := self.get(id)) is not None}
 
@@ -98,6 +109,18 @@ class BookPage(Generic[R]):
         """Remove a record; one that is absent is no error."""
         self._note(Operation("delete", self._book._key(id)))
 
+    def extend(self, id: str, records: Iterable[R]) -> None:
+        """Add records to the end of the list of an id, which is made if there is none."""
+        found = list(records)
+        for one in found:
+            self._book._check(one)
+        made = copied([stored(one) for one in found])
+        self._note(Operation("append", self._book._key(id), made))
+
+    def trim(self, id: str, *, keep_last: int | None = None, before: int | None = None) -> None:
+        """Remove the oldest records of the list of an id; see `State.trim`."""
+        self._note(Operation("trim", self._book._key(id), trim_of(keep_last, before)))
+
     def _note(self, operation: Operation) -> None:
         self.change._check_open()
         self.change.operations.append(operation)  # a user's own change refuses keys of features
@@ -114,9 +137,10 @@ class Book(Generic[R]):
 
     `owned` says which keys these are, and what becomes of them when the state is restored, merged
     or copied; `kind` is the class of the records, a `msgspec.Struct` whose fields are values.
+    `under` is how the keys of these go on, where records of other kinds lie beside them: "open/".
     """
 
-    def __init__(self, state: View, owned: Owned, kind: type[R]) -> None:
+    def __init__(self, state: View, owned: Owned, kind: type[R], *, under: str = "") -> None:
         if not isinstance(state, View):
             raise InvalidInputError(
                 "Book takes a state of the same face: holdfast has its own, so has holdfast.sync"
@@ -127,7 +151,7 @@ class Book(Generic[R]):
             raise InvalidInputError("the records of a book are of a msgspec.Struct")
         self._line: LineHandle = state._handle
         self._storage = self._line.core.storage
-        self._owned = owned
+        self._prefix = owned.prefix + under
         self._kind = kind
 
     @quick
@@ -144,11 +168,50 @@ class Book(Generic[R]):
         `after` is the last id of those that were given before. With `plain`, objects of registered
         classes in them are given as data, as by `State.get`.
         """
-        own = self._owned.prefix
+        own = self._prefix
         start = own + after if after else ""
         found = self._line.reader.items(own + prefix, limit, start, plain)
         ids = ((key[len(own) :], value) for key, value in found)
         return {id: record for id, data in ids if (record := self._read(id, data)) is not None}
+
+    @quick
+    def find(
+        self,
+        lookup: str,
+        where: Mapping[str, Any] | None = None,
+        *,
+        order: str | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Page:
+        """Records that a lookup leads to: a page of (id, record); see `State.find`."""
+        own = len(self._prefix)
+        asked = question(lookup, where, {}, order, limit, after)
+        found = self._line.reader.find(asked, True, False)
+        items = [(key[own:], self._read(key[own:], data)) for key, data in found.items]
+        return Page(items, found.after)
+
+    @quick
+    def versioned(self, id: str) -> tuple[R | None, int]:
+        """The record of an id, and its version: the entry that wrote it; (None, 0) if none did."""
+        found = self._line.reader.versioned([self._key(id)], False)
+        data, version = found.get(self._key(id), (None, 0))
+        return self._read(id, data), version
+
+    @quick
+    def tail(self, id: str, count: int) -> list[R]:
+        """The last records of the list of an id, without reading the rest."""
+        return self._records(id, self._line.reader.tail(self._key(id), count))
+
+    @quick
+    def slice(self, id: str, start: int, stop: int | None = None) -> list[R]:
+        """Records start..stop of the list of an id, without reading the rest."""
+        return self._records(id, self._line.reader.slice(self._key(id), start, stop))
+
+    @quick
+    def length(self, id: str) -> int:
+        """How many records the list of an id has."""
+        return self._line.reader.length(self._key(id))
 
     @writes
     def step(
@@ -183,18 +246,52 @@ class Book(Generic[R]):
         return BookPage(self, change, None)
 
     def _key(self, id: str) -> str:
-        return check_key(self._owned.prefix + id, owner=True)
+        return check_key(self._prefix + id, owner=True)
 
     def _read(self, id: str, data: Any) -> R | None:
-        what = f"{self._owned.prefix}{id}, a {self._kind.__name__},"
+        what = f"{self._prefix}{id}, a {self._kind.__name__},"
         return loaded(self._kind, data, what) if data is not None else None
+
+    def _records(self, id: str, items: list[Any]) -> list[R]:
+        what = f"an item of {self._prefix}{id}, a {self._kind.__name__},"
+        return [loaded(self._kind, one, what) for one in items]
 
     def _check(self, record: Any) -> None:
         """Refuse what is no record of this book."""
         if type(record) is not self._kind:
-            raise InvalidInputError(
-                f"a record of {self._owned} is a {self._kind.__name__}, not {type(record).__name__}"
-            )
+            given, kind = type(record).__name__, self._kind.__name__
+            raise InvalidInputError(f"a record of {self._prefix} is a {kind}, not {given}")
+
+
+class Books:
+    """Several books of one state: as they are, or as a change of the state has them.
+
+    A feature with records of several kinds has a class of its own with this base.
+    """
+
+    def __init__(self, state: View, part: ScopedChange | None = None) -> None:
+        self.line: LineHandle = state._handle
+        self._part = part
+
+    @property
+    def part(self) -> ScopedChange:
+        """The part of the change."""
+        assert self._part is not None
+        return self._part
+
+    def of(self, book: Book[_O]) -> Book[_O] | BookPage[_O]:
+        """One of the books, or the page of the change in it."""
+        return book.page(self._part) if self._part is not None else book
+
+    def page(self, book: Book[_O]) -> BookPage[_O]:
+        """The page of the change in one of the books."""
+        return book.page(self.part)
+
+    def value(self, key: str, default: Any) -> Any:
+        """What a key of the feature holds that is no record: a number, a list of numbers."""
+        if self._part is not None:
+            return self._part.get(key, default)
+        return self.line.reader.get(key, default)
 
 
 # ---- records ------------------------------------------------------------------------------------
@@ -208,6 +305,7 @@ def stored(record: Struct) -> dict[str, Any]:
         field.name: value
         for field in structs.fields(record)
         if (value := getattr(record, field.name)) is not field.default
+        and (field.default_factory is NODEFAULT or value != field.default_factory())
     }
 
 
@@ -259,6 +357,25 @@ def own_step(
     return again(step)
 
 
+def own_steps(
+    of: Any,
+    note: Callable[[ChangeParts], Steps[_T]],
+    *,
+    reason: str | None = None,
+) -> Steps[_T]:
+    """The same for a method that asks functions of users: what it notes may have steps itself."""
+
+    def step() -> Steps[_T]:
+        parts = own_change(of, reason=reason)
+        answer = yield from note(parts)
+        plan = yield look(of, parts.plan, planned=True)
+        if plan is not None:
+            yield commit(of, plan)
+        return answer
+
+    return (yield from again_in_steps(step))
+
+
 def sticky(handle: LineHandle, prefix: str) -> list[Operation]:
     """What a change has to write so that restores leave a prefix alone; mostly nothing.
 
@@ -299,7 +416,7 @@ def again_in_steps(step: Callable[[], Steps[_T]]) -> Steps[_T]:
     return (yield from step())
 
 
-def look(state: State, function: Callable[..., Any], *args: Any, planned: bool = False) -> Step:
+def look(state: Any, function: Callable[..., Any], *args: Any, planned: bool = False) -> Step:
     """A step that reads: in the loop, and on a thread if it turns out long; it may run twice.
 
     With `planned` it makes a change, for which functions of users may be called: those have their
@@ -315,6 +432,56 @@ def look(state: State, function: Callable[..., Any], *args: Any, planned: bool =
         return here_or_away(state._handle.core.storage, function, *args, away=away)
 
     return ask(run, state)
+
+
+# ---- events -------------------------------------------------------------------------------------
+# What changes no state of a scope (a backup) is told of by an entry of a scope of its own. That is
+# there once somebody wants to be told, as hooks do; before that, telling costs a look.
+
+TOLD = "$told/"
+"""How keys of that scope go on: with the name of an event, `$told/backup.completed`."""
+EVENTS_KEPT = 1000
+
+
+def _told(core: Core) -> LineHandle:
+    return StoreHandle(core).line("custom:$told")
+
+
+def listen(core: Core) -> None:
+    """Have events written from now on."""
+    line, wanted = _told(core), Keep(count=EVENTS_KEPT)
+    if line.reader.now() is None:
+        own_step(line, lambda parts: parts.part(line).set(wanted.key, wanted.data()))
+
+
+def announce(core: Core | None, name: str, /, **about: Any) -> None:
+    """Tell of an event, if anybody ever wanted to be told.
+
+    That it cannot be told of keeps nothing from being done: it is logged.
+    """
+    try:
+        line = _told(core) if core is not None else None
+        if line is not None and line.reader.now() is not None:
+            own_step(line, lambda parts: parts.part(line).set(TOLD + name, about), reason=name)
+    except HoldfastError as error:  # what is told of goes before telling
+        import logging  # here, because it loads slowly and hardly any program comes by
+
+        logging.getLogger("holdfast.events").warning("%s could not be told: %s", name, error)
+
+
+@contextmanager
+def announced(core: Core | None, what: str, /, **about: Any) -> Iterator[dict[str, Any]]:
+    """Tell that something starts, and how it ended: `what` with started, completed or failed.
+
+    What the block puts into the mapping is told at the end.
+    """
+    announce(core, f"{what}started", **about)
+    try:
+        yield about
+    except BaseException as error:  # however it ended, that is told
+        announce(core, f"{what}failed", **about, error=f"{type(error).__name__}: {error}"[:500])
+        raise
+    announce(core, f"{what}completed", **about)
 
 
 class Running(set[str]):

@@ -26,15 +26,17 @@ if TYPE_CHECKING:
 
 HOMES = {
     "holdfast.store.book": (
-        "Book BookPage Running again again_in_steps loaded look own_change own_step "
-        "run_parts sticky stored"
+        "TOLD Book BookPage Books Running again again_in_steps announce announced listen loaded "
+        "look own_change own_step own_steps run_parts sticky stored"
     ),
     "holdfast.store.commit.change": "Change Target Ticket Written content_of id_tag",
     "holdfast.store.commit.core": "Core build_change seen_in",
-    "holdfast.store.commit.gates": "Gate",
-    "holdfast.store.commit.meter": "RECOVERIES TRANSITIONS Meter Metrics",
+    "holdfast.store.commit.gates": "Gate Gates",
+    "holdfast.store.commit.meter": (
+        "CHECKPOINTS EVENTS_LOGGED HOOKS RECOVERIES TRANSITIONS Meter Metrics"
+    ),
     "holdfast.store.commit.stage": "Keep Stage stand_on sticky_of",
-    "holdfast.store.history.blame": "PATCHED Blame Trace blame_value trace",
+    "holdfast.store.history.trace": "PATCHED Trace trace",
     "holdfast.store.history.checkpoint": "Plan leaves",
     "holdfast.store.history.diff": "expiry_changes index_of show_changes shown_value",
     "holdfast.store.history.handle": "UPDATES ChangeParts LineHandle StoreHandle",
@@ -43,16 +45,18 @@ HOMES = {
     "holdfast.store.history.restore": "PAUSE beside_pruning restore_state settle_after told",
     "holdfast.store.history.revert": "AS_BEFORE revert_state",
     "holdfast.store.journal": "directory entry",
-    "holdfast.store.journal.declared": "NOTHING PREFIX Declaration parse_declared",
+    "holdfast.store.journal.declared": (
+        "NOTHING PREFIX CheckingDeclaration Declaration parse_declared"
+    ),
     "holdfast.store.journal.directory": "by_number erased_ids made numbered read_tombstone",
     "holdfast.store.journal.entry": (
         "CHECKPOINT KEYED KINDS MERGE RESTORE Body Envelope shown split_row"
     ),
     "holdfast.store.journal.feed": "LANES Bell FeedHeads FeedItem Lanes items_of",
-    "holdfast.store.journal.floor": "Loss announced_floor floor_of loss_text",
+    "holdfast.store.journal.floor": "Loss announced_floor loss_text",
     "holdfast.store.journal.ledger": "Ledger",
     "holdfast.store.journal.lifetime": (
-        "KEEP LATEST READ Meta Terms asked_terms check_class check_ttl read_meta terms_of"
+        "KEEP LATEST READ Meta Terms check_class check_ttl read_meta terms_of"
     ),
     "holdfast.store.journal.save": "BEFORE NO_FLOOR Floor read_save",
     "holdfast.store.journal.slot": "Slot keep_sticky meta_of slot_of",
@@ -68,24 +72,25 @@ HOMES = {
     "holdfast.store.proof.verify": "verify_store",
     "holdfast.store.proof.verify_report": "Finding Report",
     "holdfast.store.proof.verify_rows": "begun_at readable_timelines",
-    "holdfast.store.read.change_block": "Exact ScopedChange exact put sensitive subject_of",
+    "holdfast.store.read.change_block": "Exact ScopedChange exact put sensitive",
+    "holdfast.store.read.cursor": "Cursor cursors",
     "holdfast.store.read.find": "Begins Range",
     "holdfast.store.read.points": "ENDED public_entry",
     "holdfast.store.read.reader": "Reader masks microseconds moment rules_of",
-    "holdfast.store.read.watch": "Follower Tail check_position",
+    "holdfast.store.read.watch": "Follower Tail Watch check_position",
+    "holdfast.store.rules": "keep",
     "holdfast.store.rules.classes": "SENSITIVE Classed Rules",
     "holdfast.store.rules.ephemeral": "ephemeral_prefixes",
-    "holdfast.store.rules.gate_request": "Asked GateReading Operation",
+    "holdfast.store.rules.gate_request": "Asked GateReading GateRequest Operation",
     "holdfast.store.rules.keep": "kept_past trim_of",
     "holdfast.store.rules.owned": "TABLE Owned",
-    "holdfast.store.rules.lookup": "BUILT TERMS count_keys derived",
+    "holdfast.store.rules.lookup": "BUILT TERMS Lookup count_keys derived encode_term",
     "holdfast.store.rules.reasons": "REASONS RESTART RETENTION",
-    "holdfast.store.rules.sticky": "Sticky apart sticky_along sticky_prefixes",
+    "holdfast.store.rules.sticky": "Sticky apart sticky_prefixes",
     "holdfast.store.rules.subjects": "Kept has_sealed",
     "holdfast.store.tree": "json refs",
     "holdfast.store.tree.difference": (
-        "DELETED MISSING Diff Difference contrasted identity masked_changes same tree_changes "
-        "value_changes"
+        "DELETED MISSING Diff Difference contrasted identity masked_changes same tree_changes"
     ),
     "holdfast.store.tree.json": "dumps tagged write",
     "holdfast.store.tree.refs": "WHOLE",
@@ -99,9 +104,8 @@ HOMES = {
         "DEPENDS Held Need depends_in forget_rests held is_backup mark_key marked marks_of needs "
         "rest_on"
     ),
-    "holdfast.store.upkeep.losses": "find_loss make_room newest_entry tell",
+    "holdfast.store.upkeep.losses": "STATED find_loss make_room newest_entry state_losses tell",
     "holdfast.store.upkeep.prune": "prune_state",
-    "holdfast.store.upkeep.rotate": "Resealed",
 }
 __getattr__, __dir__ = lazy(__name__, HOMES, blocking=True)
 

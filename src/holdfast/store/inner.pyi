@@ -5,15 +5,21 @@ from __future__ import annotations as annotations
 from typing import TYPE_CHECKING as TYPE_CHECKING
 from typing import overload as overload
 
+from holdfast.store.book import TOLD as TOLD
 from holdfast.store.book import Book as Book
 from holdfast.store.book import BookPage as BookPage
+from holdfast.store.book import Books as Books
 from holdfast.store.book import Running as Running
 from holdfast.store.book import again as again
 from holdfast.store.book import again_in_steps as again_in_steps
+from holdfast.store.book import announce as announce
+from holdfast.store.book import announced as announced
+from holdfast.store.book import listen as listen
 from holdfast.store.book import loaded as loaded
 from holdfast.store.book import look as look
 from holdfast.store.book import own_change as own_change
 from holdfast.store.book import own_step as own_step
+from holdfast.store.book import own_steps as own_steps
 from holdfast.store.book import run_parts as run_parts
 from holdfast.store.book import sticky as sticky
 from holdfast.store.book import stored as stored
@@ -27,6 +33,10 @@ from holdfast.store.commit.core import Core as Core
 from holdfast.store.commit.core import build_change as build_change
 from holdfast.store.commit.core import seen_in as seen_in
 from holdfast.store.commit.gates import Gate as Gate
+from holdfast.store.commit.gates import Gates as Gates
+from holdfast.store.commit.meter import CHECKPOINTS as CHECKPOINTS
+from holdfast.store.commit.meter import EVENTS_LOGGED as EVENTS_LOGGED
+from holdfast.store.commit.meter import HOOKS as HOOKS
 from holdfast.store.commit.meter import RECOVERIES as RECOVERIES
 from holdfast.store.commit.meter import TRANSITIONS as TRANSITIONS
 from holdfast.store.commit.meter import Meter as Meter
@@ -35,11 +45,6 @@ from holdfast.store.commit.stage import Keep as Keep
 from holdfast.store.commit.stage import Stage as Stage
 from holdfast.store.commit.stage import stand_on as stand_on
 from holdfast.store.commit.stage import sticky_of as sticky_of
-from holdfast.store.history.blame import PATCHED as PATCHED
-from holdfast.store.history.blame import Blame as Blame
-from holdfast.store.history.blame import Trace as Trace
-from holdfast.store.history.blame import blame_value as blame_value
-from holdfast.store.history.blame import trace as trace
 from holdfast.store.history.checkpoint import Plan as Plan
 from holdfast.store.history.checkpoint import leaves as leaves
 from holdfast.store.history.diff import expiry_changes as expiry_changes
@@ -62,10 +67,14 @@ from holdfast.store.history.restore import settle_after as settle_after
 from holdfast.store.history.restore import told as told
 from holdfast.store.history.revert import AS_BEFORE as AS_BEFORE
 from holdfast.store.history.revert import revert_state as revert_state
+from holdfast.store.history.trace import PATCHED as PATCHED
+from holdfast.store.history.trace import Trace as Trace
+from holdfast.store.history.trace import trace as trace
 from holdfast.store.journal import directory as directory
 from holdfast.store.journal import entry as entry
 from holdfast.store.journal.declared import NOTHING as NOTHING
 from holdfast.store.journal.declared import PREFIX as PREFIX
+from holdfast.store.journal.declared import CheckingDeclaration as CheckingDeclaration
 from holdfast.store.journal.declared import Declaration as Declaration
 from holdfast.store.journal.declared import parse_declared as parse_declared
 from holdfast.store.journal.directory import by_number as by_number
@@ -90,7 +99,6 @@ from holdfast.store.journal.feed import Lanes as Lanes
 from holdfast.store.journal.feed import items_of as items_of
 from holdfast.store.journal.floor import Loss as Loss
 from holdfast.store.journal.floor import announced_floor as announced_floor
-from holdfast.store.journal.floor import floor_of as floor_of
 from holdfast.store.journal.floor import loss_text as loss_text
 from holdfast.store.journal.ledger import Ledger as Ledger
 from holdfast.store.journal.lifetime import KEEP as KEEP
@@ -98,7 +106,6 @@ from holdfast.store.journal.lifetime import LATEST as LATEST
 from holdfast.store.journal.lifetime import READ as READ
 from holdfast.store.journal.lifetime import Meta as Meta
 from holdfast.store.journal.lifetime import Terms as Terms
-from holdfast.store.journal.lifetime import asked_terms as asked_terms
 from holdfast.store.journal.lifetime import check_class as check_class
 from holdfast.store.journal.lifetime import check_ttl as check_ttl
 from holdfast.store.journal.lifetime import read_meta as read_meta
@@ -139,7 +146,8 @@ from holdfast.store.read.change_block import ScopedChange as ScopedChange
 from holdfast.store.read.change_block import exact as exact
 from holdfast.store.read.change_block import put as put
 from holdfast.store.read.change_block import sensitive as sensitive
-from holdfast.store.read.change_block import subject_of as subject_of
+from holdfast.store.read.cursor import Cursor as Cursor
+from holdfast.store.read.cursor import cursors as cursors
 from holdfast.store.read.find import Begins as Begins
 from holdfast.store.read.find import Range as Range
 from holdfast.store.read.points import ENDED as ENDED
@@ -151,20 +159,25 @@ from holdfast.store.read.reader import moment as moment
 from holdfast.store.read.reader import rules_of as rules_of
 from holdfast.store.read.watch import Follower as Follower
 from holdfast.store.read.watch import Tail as Tail
+from holdfast.store.read.watch import Watch as Watch
 from holdfast.store.read.watch import check_position as check_position
+from holdfast.store.rules import keep as keep
 from holdfast.store.rules.classes import SENSITIVE as SENSITIVE
 from holdfast.store.rules.classes import Classed as Classed
 from holdfast.store.rules.classes import Rules as Rules
 from holdfast.store.rules.ephemeral import ephemeral_prefixes as ephemeral_prefixes
 from holdfast.store.rules.gate_request import Asked as Asked
 from holdfast.store.rules.gate_request import GateReading as GateReading
+from holdfast.store.rules.gate_request import GateRequest as GateRequest
 from holdfast.store.rules.gate_request import Operation as Operation
 from holdfast.store.rules.keep import kept_past as kept_past
 from holdfast.store.rules.keep import trim_of as trim_of
 from holdfast.store.rules.lookup import BUILT as BUILT
 from holdfast.store.rules.lookup import TERMS as TERMS
+from holdfast.store.rules.lookup import Lookup as Lookup
 from holdfast.store.rules.lookup import count_keys as count_keys
 from holdfast.store.rules.lookup import derived as derived
+from holdfast.store.rules.lookup import encode_term as encode_term
 from holdfast.store.rules.owned import TABLE as TABLE
 from holdfast.store.rules.owned import Owned as Owned
 from holdfast.store.rules.reasons import REASONS as REASONS
@@ -172,7 +185,6 @@ from holdfast.store.rules.reasons import RESTART as RESTART
 from holdfast.store.rules.reasons import RETENTION as RETENTION
 from holdfast.store.rules.sticky import Sticky as Sticky
 from holdfast.store.rules.sticky import apart as apart
-from holdfast.store.rules.sticky import sticky_along as sticky_along
 from holdfast.store.rules.sticky import sticky_prefixes as sticky_prefixes
 from holdfast.store.rules.subjects import Kept as Kept
 from holdfast.store.rules.subjects import has_sealed as has_sealed
@@ -191,7 +203,6 @@ from holdfast.store.tree.difference import identity as identity
 from holdfast.store.tree.difference import masked_changes as masked_changes
 from holdfast.store.tree.difference import same as same
 from holdfast.store.tree.difference import tree_changes as tree_changes
-from holdfast.store.tree.difference import value_changes as value_changes
 from holdfast.store.tree.json import dumps as dumps
 from holdfast.store.tree.json import tagged as tagged
 from holdfast.store.tree.json import write as write
@@ -219,12 +230,13 @@ from holdfast.store.upkeep.holds import marked as marked
 from holdfast.store.upkeep.holds import marks_of as marks_of
 from holdfast.store.upkeep.holds import needs as needs
 from holdfast.store.upkeep.holds import rest_on as rest_on
+from holdfast.store.upkeep.losses import STATED as STATED
 from holdfast.store.upkeep.losses import find_loss as find_loss
 from holdfast.store.upkeep.losses import make_room as make_room
 from holdfast.store.upkeep.losses import newest_entry as newest_entry
+from holdfast.store.upkeep.losses import state_losses as state_losses
 from holdfast.store.upkeep.losses import tell as tell
 from holdfast.store.upkeep.prune import prune_state as prune_state
-from holdfast.store.upkeep.rotate import Resealed as Resealed
 
 @overload
 def handle_of(thing: View | AsyncView) -> LineHandle: ...

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from hashlib import sha256
 from math import inf
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -50,7 +50,7 @@ from holdfast.storage.rows import again, each
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.arguments import check_seconds, check_text, is_seconds
 from holdfast.store.names.background import Background
-from holdfast.store.names.cells import Swap, Swaps, commit_beside
+from holdfast.store.names.cells import Swap, commit_beside, swap_cells
 from holdfast.store.names.face import Steps, asynchronous, pause, steps, write
 from holdfast.store.names.scope import Scope, check_key, escape, unescape
 
@@ -64,11 +64,8 @@ _T = TypeVar("_T")
 log = logging.getLogger("holdfast.leases")
 
 _under: ContextVar[tuple[Lease, ...]] = ContextVar("holdfast_leases", default=())
-
-
-def leases_now() -> tuple[Lease, ...]:
-    """The leases under which this task or thread acts."""
-    return _under.get()
+leases_now = _under.get
+"""The leases under which this task or thread acts."""
 
 
 class Fence(Protocol):
@@ -183,7 +180,7 @@ class Leases:
 
     def __init__(self, core: Directory) -> None:
         self.core = core
-        self._swap = Swaps(core.storage).run
+        self._swap = partial(swap_cells, core.storage)
         # Weak: a lease that nobody has any more, whatever went wrong, is not renewed for ever.
         self._held: weakref.WeakSet[Lease] = weakref.WeakSet()
         self._lock = threading.RLock()

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.errors import (
     Conflict,
-    DamagedIndexError,
     DamagedRecordError,
     GateRefusedError,
     InvalidInputError,
@@ -28,7 +27,7 @@ from holdfast.errors import (
 from holdfast.seal.subject_keys import ERASED
 from holdfast.storage.rows import ATTEMPTS, again
 from holdfast.store.commit.change import Change, Target
-from holdfast.store.commit.core import Core, ask_gates
+from holdfast.store.commit.core import ask_gates
 from holdfast.store.commit.stage import Stage
 from holdfast.store.commit.uploads import Upload
 from holdfast.store.history.handle import LineHandle
@@ -36,8 +35,6 @@ from holdfast.store.journal.declared import Declared
 from holdfast.store.journal.entry import Body
 from holdfast.store.journal.floor import floor_of, pruned
 from holdfast.store.journal.ledger import Ledger
-from holdfast.store.journal.slot import Slot
-from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names.arguments import check_index, check_version
 from holdfast.store.names.cause import cause_now
 from holdfast.store.names.items import LongValue
@@ -45,7 +42,7 @@ from holdfast.store.names.scope import Scope, check_key
 from holdfast.store.names.threads import safe_point
 from holdfast.store.names.whole_files import Path, check_path, whole_file
 from holdfast.store.read.reader import Reader
-from holdfast.store.rules.classes import SENSITIVE, class_of
+from holdfast.store.rules.classes import SENSITIVE
 from holdfast.store.rules.ephemeral import ephemeral_prefixes
 from holdfast.store.rules.gate_request import GateRequest, Operation
 from holdfast.store.rules.subjects import erased
@@ -130,11 +127,7 @@ class LongReader:
         self._reader = reader
         self.key = check_key(key, owner=True)
         self._window = (0, b"")
-        try:
-            self._find()
-        except DamagedIndexError:  # a saved index: the entries give the same state without it
-            reader.rebuild()
-            self._find()
+        reader.past_damage(lambda _: self._find())
 
     def _find(self) -> None:
         reader = self._reader
@@ -162,6 +155,8 @@ class LongReader:
 
     def read(self, start: int, stop: int) -> bytes:
         """The bytes from start to stop, or to the end."""
+        if (guard := self._reader.core.guard) is not None:
+            guard.read(self._reader.scope, self.key)  # it may be over since this was opened
         start, stop = min(start, self.size), min(stop, self.size)
         if stop - start > WINDOW:
             return b"".join(self.pieces(start, stop))
@@ -609,50 +604,3 @@ def save_file(reader: LongReader, path: Path) -> int:
             safe_point()
             target.write(piece)
     return reader.size
-
-
-# ---- merge uploads ------------------------------------------------------------------------------
-# Taking over values that are too long to be read whole, when timelines are merged.
-#
-# They are written again in pieces, before the entry, as any long value is: what is equal in the
-# value that the key has here is shared. A mere reference to the other timeline's rows would not do:
-# these go when that one is pruned.
-
-
-class Carried:
-    """The long values that a merge takes over, on their way into the scope."""
-
-    def __init__(self, core: Core, line: Timeline) -> None:
-        self._core = core
-        self._line = line
-        self.uploads: list[Upload] = []
-        self.shapes: dict[str, list[Any]] = {}
-        """By key, how the entry names its value."""
-
-    def write(self, key: str, source: Slot, class_: str) -> None:
-        """Store a value anew for a key of this timeline."""
-        line, ours = self._line, self._line.slot(key)
-        quiet = SENSITIVE in (class_, class_of(key, source.meta, line.declared))
-        shared = (ours.ref, ours.location) if ours is not None else None
-        upload = Upload(self._core, line.ledger, shared, quiet=quiet)
-        upload.anchors = line.floor.number if ours is not None else None
-        self.uploads.append(upload)
-        for piece in ByteTree(line.ledger, source.ref, source.location).pieces():
-            upload.write(piece)
-        self.shapes[key] = upload.finish()
-
-    def commit(self, run: Callable[[], int]) -> int:
-        """Commit the entry that names them; while that is tried, nobody sweeps them."""
-        with ExitStack() as locks:
-            for upload in self.uploads:
-                locks.enter_context(upload.pin.lock)
-            entry = run()
-            for upload in self.uploads:
-                self._core.pins.let_go(upload.pin)
-            self.uploads = []
-        return entry
-
-    def close(self) -> None:
-        """Drop what no entry names."""
-        for upload in self.uploads:
-            upload.abandon()

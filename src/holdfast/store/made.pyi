@@ -10,7 +10,7 @@ from typing import Any, Self
 from holdfast import Change, Watch
 from holdfast.store.commit.gates import Gate
 from holdfast.store.commit.meter import Metrics
-from holdfast.store.history.blame import Blame
+from holdfast.store.history.blame import Blamed
 from holdfast.store.history.handle import LineHandle, StoreHandle
 from holdfast.store.history.merge import Merged, Strategy
 from holdfast.store.journal.declared import Declaration
@@ -358,19 +358,12 @@ class MadeState(MadeView):
         Where the key was removed, the value is `holdfast.DELETED`. What a restore or merge brought
         counts as a version of its own; what the key was before a fork is in the other timeline.
         """
-    async def blame(
-        self,
-        key: str,
-        path: str | Sequence[str | int] | None = None,
-        *,
-        limit: int = 1000,
-        reveal: bool = False,
-    ) -> Blame:
+    async def blame(self, key: str, *, limit: int = 1000, reveal: bool = False) -> list[Blamed]:
         """Who wrote each part of a value: for each field and item the entry that gave it.
 
-        `path` (`steps[3].done`, or `["steps", 3, "done"]`) asks for one part only. At most `limit`
-        versions of the key are looked at; what is older than those is marked so. Values of class
-        sensitive are masked, unless `reveal` is given.
+        At most `limit` versions of the key are looked at; what may be older than those has
+        `exact=False`. Items of a list are known by their places. Values of class sensitive are
+        masked, unless `reveal` is given.
         """
     async def merge(
         self,
@@ -386,13 +379,11 @@ class MadeState(MadeView):
         by key, inside of values by field and by item. It becomes one entry; the other timeline
         stays as it is, and merging it again brings only what is new.
 
-        `strategy` decides what both changed in different ways: `ours`, `theirs`, `newest` (who
-        wrote the key last), `both` (theirs beside ours, as NAME~theirs; ours of what Holdfast
-        keeps under `$`), or a function that gets each `MergeConflict` and returns the value, or
-        `DELETED`; it may be called again when somebody was faster, in another thread, and should
-        have no effects of its own. With `ask` a merge that has conflicts changes nothing and raises
-        `MergeConflictError`, which lists all of them. A dry run returns them, with the diff of what
-        would change.
+        `strategy` decides what both changed in different ways: `ours`, `theirs`, or a function that
+        gets each `MergeConflict` and returns the value, or `DELETED`; it may be called again when
+        somebody was faster, in another thread, and should have no effects of its own. With `ask` a
+        merge that has conflicts changes nothing and raises `MergeConflictError`, which lists all of
+        them. A dry run returns them, with the diff of what would change.
         """
     async def expire(
         self,
@@ -512,7 +503,10 @@ class MadeStore:
     def __init__(self, handle: StoreHandle) -> None: ...
     def __repr__(self) -> str: ...
     async def close(self) -> None:
-        """Commit what waits and release everything; a second call does nothing."""
+        """Commit what waits and release everything; a second call does nothing.
+
+        What somebody was given of a store (`Access.as_`) is open as long as that store is.
+        """
     def scope(self, scope: Scope | str) -> State:
         """The state of a scope given as text (`agent:7`) or value."""
     def agent(self, id: str) -> State:

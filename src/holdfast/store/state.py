@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Conflict, DamagedRecordError, InvalidInputError
@@ -23,7 +24,7 @@ from holdfast.store.history.restore import (
 )
 from holdfast.store.journal.declared import MOST_BYTES, Declaration
 from holdfast.store.journal.lifetime import NEVER, Terms, asked_expiry, asked_terms
-from holdfast.store.names.arguments import check_flag
+from holdfast.store.names.arguments import check_count, check_flag
 from holdfast.store.names.cause import cause_now
 from holdfast.store.names.face import (
     Blocks,
@@ -59,10 +60,11 @@ from holdfast.store.rules.ephemeral import Ephemeral
 from holdfast.store.rules.gate_request import Operation
 from holdfast.store.rules.keep import trim_of
 from holdfast.store.rules.lookup import Lookup
+from holdfast.store.rules.sticky import sticky_along
 from holdfast.store.tree.difference import DELETED, Diff, same
 
 if TYPE_CHECKING:
-    from holdfast.store.history.blame import Blame
+    from holdfast.store.history.blame import Blamed
     from holdfast.store.history.merge import Merged, Strategy
     from holdfast.store.long import ReadFile, WriteFile
     from holdfast.store.names.items import Hold, Pruned, Reverted
@@ -218,7 +220,8 @@ class State(View):
 
     def _run(self, plan: Plan, away: bool = False) -> Any:
         """Commit what is planned; where the async face does that is its own business."""
-        return run_plan(self._handle.core, plan)
+        change, finish = plan
+        return finish(self._handle.core.run(change))
 
     @writes
     def set(
@@ -244,7 +247,9 @@ class State(View):
         On the async face, a `set` that is cancelled while it waits is withdrawn; one whose commit
         has begun is committed, and then the task ends. `exists` or `log` tells which it was.
         """
-        terms = asked_terms(ttl, expires, sliding, class_)
+        terms = None
+        if ttl is not None or expires is not None or sliding is not False or class_ is not None:
+            terms = asked_terms(ttl, expires, sliding, class_)
         return self._run(self._handle.plan_set(key, value, if_version, terms, subject))  # type: ignore[no-any-return]
 
     @steps
@@ -488,31 +493,30 @@ class State(View):
         Where the key was removed, the value is `holdfast.DELETED`. What a restore or merge brought
         counts as a version of its own; what the key was before a fork is in the other timeline.
         """
-        found, key = [], check_key(key, owner=True)
+        return list(self._versions(key, limit))
+
+    def _versions(self, key: str, limit: int | None) -> Iterator[Item]:
+        key = check_key(key, owner=True)
         for entry in self._handle.history.log(key=key, limit=limit):
             item = self._handle.view(entry.sequence).reader.item(key) or Item(
                 key, DELETED, entry.sequence, entry.time, entry.cause
             )
-            found.append(replace(item, version=entry.sequence, time=entry.time, cause=entry.cause))
-        return found
+            yield replace(item, version=entry.sequence, time=entry.time, cause=entry.cause)
 
-    def blame(
-        self,
-        key: str,
-        path: str | Sequence[str | int] | None = None,
-        *,
-        limit: int = 1000,
-        reveal: bool = False,
-    ) -> Blame:
+    def blame(self, key: str, *, limit: int = 1000, reveal: bool = False) -> list[Blamed]:
         """Who wrote each part of a value: for each field and item the entry that gave it.
 
-        `path` (`steps[3].done`, or `["steps", 3, "done"]`) asks for one part only. At most `limit`
-        versions of the key are looked at; what is older than those is marked so. Values of class
-        sensitive are masked, unless `reveal` is given.
+        At most `limit` versions of the key are looked at; what may be older than those has
+        `exact=False`. Items of a list are known by their places. Values of class sensitive are
+        masked, unless `reveal` is given.
         """
         from holdfast.store.history.blame import blame_value
 
-        return blame_value(self._handle, key, path, limit, reveal)
+        check_count(limit, "limit")
+        check_flag(reveal, "reveal")
+        found = list(islice(self._versions(key, limit + 1), limit + 1))
+        hide = None if reveal else self._handle.core.redact
+        return blame_value(found[:limit], whole=len(found) <= limit, reveal=reveal, hide=hide)
 
     @writes
     def merge(
@@ -529,20 +533,15 @@ class State(View):
         by key, inside of values by field and by item. It becomes one entry; the other timeline
         stays as it is, and merging it again brings only what is new.
 
-        `strategy` decides what both changed in different ways: `ours`, `theirs`, `newest` (who
-        wrote the key last), `both` (theirs beside ours, as NAME~theirs; ours of what Holdfast
-        keeps under `$`), or a function that gets each `MergeConflict` and returns the value, or
-        `DELETED`; it may be called again when somebody was faster, in another thread, and should
-        have no effects of its own. With `ask` a merge that has conflicts changes nothing and raises
-        `MergeConflictError`, which lists all of them. A dry run returns them, with the diff of what
-        would change.
+        `strategy` decides what both changed in different ways: `ours`, `theirs`, or a function that
+        gets each `MergeConflict` and returns the value, or `DELETED`; it may be called again when
+        somebody was faster, in another thread, and should have no effects of its own. With `ask` a
+        merge that has conflicts changes nothing and raises `MergeConflictError`, which lists all of
+        them. A dry run returns them, with the diff of what would change.
         """
         from holdfast.store.history.merge import merge_state
-        from holdfast.store.long import Carried
 
-        return merge_state(
-            self._handle, other, Carried, strategy=strategy, dry_run=dry_run, reason=reason
-        )
+        return merge_state(self._handle, other, strategy=strategy, dry_run=dry_run, reason=reason)
 
     # how long keys and items last
 
@@ -792,6 +791,12 @@ def plan_declare(handle: LineHandle, declarations: tuple[Declaration, ...]) -> P
         for key, data in wanted.items()
         if key not in known or not same(known[key], data)
     ]
+    beside = {key: value for one in declarations for key, value in one.along().items()}
+    if beside:
+        # In front: what is declared is known once its own operation is done.
+        exists = handle.reader.exists
+        more = [Operation("set", key, value) for key, value in beside.items() if not exists(key)]
+        operations = [*more, *operations, *sticky_along(more, handle.reader.declared)]
     return handle._plan(operations, handle._version) if operations else None
 
 
@@ -827,6 +832,8 @@ def _check_fit(handle: LineHandle, one: Declaration) -> None:
         lookup_terms.check_values(handle.reader.now(), one)
     elif isinstance(one, Ephemeral):
         _check_ephemeral(handle, one.prefix)
+    else:
+        one.check_fit(handle.reader.get, lambda: handle.reader.declared().all)
 
 
 def _check_ephemeral(handle: LineHandle, prefix: str) -> None:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
+from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -29,7 +30,9 @@ from holdfast.store.long import PIECE, LongReader, LongWriter, as_bytes, check_p
 from holdfast.store.names.arguments import listed
 from holdfast.store.names.face import asynchronous, made
 from holdfast.store.names.threads import (
+    HERE,
     MUCH,
+    TooMuch,
     here_or_away,
     read_away,
     surely,
@@ -95,9 +98,18 @@ class State(View, MadeState):
         own = copied_plain(value) if is_longer(value, MUCH) else None
         if own is not None:
             return await self._run(await to_the_end(plan, key, own, *args, subject))
-        if subject is not None or not self._storage.limits.embedded:
+        if subject is None and self._storage.limits.embedded:
+            HERE.left = MUCH
+            try:
+                made = plan(key, value, *args, subject)
+            except TooMuch:
+                made = await to_the_end(plan, key, value, *args, subject)
+            finally:
+                HERE.left = inf
+        else:
             value = copied(value)
-        made = await here_or_away(self._storage, plan, key, value, *args, subject, away=to_the_end)
+            away = to_the_end
+            made = await here_or_away(self._storage, plan, key, value, *args, subject, away=away)
         return await self._run(made)
 
     async def set(
@@ -112,7 +124,9 @@ class State(View, MadeState):
         class_: str | None = None,
         subject: str | None = None,
     ) -> int:
-        terms = asked_terms(ttl, expires, sliding, class_)
+        terms = None
+        if ttl is not None or expires is not None or sliding is not False or class_ is not None:
+            terms = asked_terms(ttl, expires, sliding, class_)
         return await self._write(self._handle.plan_set, key, value, subject, if_version, terms)  # type: ignore[no-any-return]
 
     async def append(self, key: str, item: Any, *, subject: str | None = None) -> int:
@@ -133,6 +147,8 @@ class State(View, MadeState):
 
 
 log = logging.getLogger("holdfast.store")
+AT_ONCE = 128
+"""Tasks that are woken before others of their loop get a turn: they take about 2 ms."""
 
 
 class _Waiter:
@@ -152,12 +168,6 @@ class _Waiter:
             with suppress(asyncio.CancelledError):
                 await self.future
 
-    def tell(self) -> None:
-        """Wake the task; called in its loop."""
-        self.told = True
-        if not self.future.done():
-            self.future.set_result(None)
-
 
 class Pump:
     """Commits what waits, and wakes the tasks that wait for it."""
@@ -169,7 +179,6 @@ class Pump:
         self._thread: threading.Thread | None = None
         self._stopped = False
         self._lock = threading.Lock()
-        self._done: dict[asyncio.AbstractEventLoop, list[_Waiter]] = {}
         self._scheduled: set[asyncio.AbstractEventLoop] = set()
         self._long = 0
         """Changes under way that no loop may commit, nor wait for: all others go with them."""
@@ -182,36 +191,35 @@ class Pump:
         `away` is for what may take long to build: it is never done in the loop, nor is what writes
         long values.
         """
-        if not self._inline or not (away or plan[0].long):
-            return await self._commit(plan)
-        with self._lock:
-            self._long += 1
-        try:
-            return await self._commit(plan)
-        finally:
-            with self._lock:
-                self._long -= 1
-
-    async def _commit(self, plan: Plan) -> Any:
         change, finish = plan
-        loop = asyncio.get_running_loop()
+        core, loop = self._core, asyncio.get_running_loop()
         if self._stopped:
             raise StoreClosedError("the store is closed; open it again")
+        if core.closed or core.read_only:
+            core.check_writable()
         waiter = _Waiter(loop)
-        ticket = Ticket(change)
-        ticket.on_done = lambda _: self._finished(waiter)
-        self._core.check_writable()
-        self._core.committer.submit(ticket)
-        self._start(loop)
+        ticket = Ticket(change, waiter)
+        long = self._inline and (away or change.long)
+        if long:
+            self._count(1)
         try:
+            core.committer.submit(ticket)
+            self._start(loop)
             await waiter.future
         except asyncio.CancelledError:
-            if not self._core.committer.withdraw(ticket):
+            if not core.committer.withdraw(ticket):
                 await waiter.again()  # it is on its way: its outcome stands, then the task ends
                 with suppress(Exception):  # if nothing was committed, there is nothing to know
                     finish(ticket.outcome())
             raise
+        finally:
+            if long:
+                self._count(-1)
         return finish(ticket.outcome())
+
+    def _count(self, more: int) -> None:
+        with self._lock:
+            self._long += more
 
     def later(self, change: Asked) -> None:
         """Commit a change that nobody waits for; in a thread without a loop, at once."""
@@ -258,27 +266,14 @@ class Pump:
             if self._stopped:
                 return
 
-    def _finished(self, waiter: _Waiter) -> None:
-        """Wake the waiting task; one call into the loop serves all that finish together."""
-        loop = waiter.loop
-        with self._lock:
-            waiting = self._done.get(loop)
-            if waiting is None:
-                self._done[loop] = [waiter]
-            else:
-                waiting.append(waiter)
-        if waiting is None:
-            try:
-                loop.call_soon_threadsafe(self._resolve, loop)
-            except RuntimeError:
-                with self._lock:
-                    self._done.pop(loop, None)  # the loop is gone, and with it who waited
-
-    def _resolve(self, loop: asyncio.AbstractEventLoop) -> None:
-        with self._lock:
-            waiting = self._done.pop(loop, [])
+    def wake(self, waiting: list[_Waiter]) -> None:
+        """Wake the tasks whose changes have an outcome: one call into a loop for all of a group."""
+        by_loop: dict[asyncio.AbstractEventLoop, list[_Waiter]] = {}
         for waiter in waiting:
-            waiter.tell()
+            by_loop.setdefault(waiter.loop, []).append(waiter)
+        for loop, some in by_loop.items():
+            with suppress(RuntimeError):  # the loop is gone, and with it who waited
+                loop.call_soon_threadsafe(_tell, loop, some)
 
     def stop(self) -> None:
         """Commit what waits and end the writer thread."""
@@ -287,6 +282,16 @@ class Pump:
         if self._thread is not None:
             self._wake.set()
             self._thread.join()
+
+
+def _tell(loop: asyncio.AbstractEventLoop, waiting: list[_Waiter]) -> None:
+    """Wake tasks; called in their loop, whose others get a turn between a few and the rest."""
+    if len(waiting) > AT_ONCE:
+        loop.call_soon(_tell, loop, waiting[AT_ONCE:])
+    for waiter in waiting[:AT_ONCE]:
+        waiter.told = True
+        if not waiter.future.done():
+            waiter.future.set_result(None)
 
 
 def pump_of(core: Core) -> Pump:

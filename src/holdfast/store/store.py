@@ -66,8 +66,12 @@ class Store(Closable):
 
     @ends
     def close(self) -> None:
-        """Commit what waits and release everything; a second call does nothing."""
-        self._core.close()
+        """Commit what waits and release everything; a second call does nothing.
+
+        What somebody was given of a store (`Access.as_`) is open as long as that store is.
+        """
+        if self._core.guard is None:
+            self._core.close()
 
     # scopes
 
@@ -181,11 +185,13 @@ class Store(Closable):
     @here
     def add_gate(self, gate: Gate) -> None:
         """Put a gate behind those that stand in front of every change."""
+        self._core.check_store()
         self._core.gates.add(gate)
 
     @here
     def remove_gate(self, gate: Gate) -> None:
         """Take a gate away."""
+        self._core.check_store()
         self._core.gates.remove(gate)
 
     # following
@@ -250,6 +256,7 @@ class Store(Closable):
         With `wait` it takes that minute if there is reason to. Scopes that are damaged are named in
         what it gives, and the others swept.
         """
+        self._core.check_store()
         from holdfast.store.upkeep.expiry import sweep_store
 
         return sweep_store(self._handle, limit, wait)
@@ -267,6 +274,7 @@ class Store(Closable):
 
     def keyring(self) -> Keyring:
         """What the ring holds: generations, scopes, data keys; never a key."""
+        self._core.check_store()
         from holdfast.store.upkeep.rotate import show_keyring
 
         return show_keyring(self._handle.core)
@@ -280,6 +288,7 @@ class Store(Closable):
         no new scope can be made (`KeyRetiringError`): open them again with the new key, or give
         it to them with `add_key`. Cut short, it is begun again with the same key.
         """
+        self._core.check_store()
         from holdfast.store.upkeep.rotate import begin_rotation
 
         begin_rotation(self._handle.core, new_key)
@@ -292,6 +301,7 @@ class Store(Closable):
         keep the scopes that they have open; what else they ask for gives `KeyRetiredError`.
         The result says where the old key may still open something.
         """
+        self._core.check_store()
         from holdfast.store.upkeep.rotate import finish_rotation
 
         return finish_rotation(self._handle.core)
@@ -299,12 +309,14 @@ class Store(Closable):
     @writes
     def rotate_master(self, new_key: str) -> MasterRotated:
         """Begin and finish a rotation of the master key; see `begin_rotation`."""
+        self._core.check_store()
         self.begin_rotation(new_key)
         return self.finish_rotation()
 
     @writes
     def add_key(self, key: str) -> None:
         """Give this store the key that its master is, or will be, rotated to."""
+        self._core.check_store()
         from holdfast.store.upkeep.rotate import add_key
 
         add_key(self._handle.core, key)
@@ -317,6 +329,7 @@ class Store(Closable):
         Other processes take it up with their next write; none of their writes fails. What was
         written before stays readable under its old key, until `reseal`.
         """
+        self._core.check_store()
         from holdfast.store.upkeep.rotate import rotate_all, rotate_scope
 
         return rotate_all(self._handle) if scope is None else rotate_scope(self._handle, scope)
@@ -329,12 +342,14 @@ class Store(Closable):
         it is done again. If a record is damaged the others are sealed, the old key stays, and
         the damage is raised.
         """
+        self._core.check_store()
         from holdfast.store.upkeep.rotate import reseal_all, reseal_scope
 
         return reseal_all(self._handle) if scope is None else [reseal_scope(self._handle, scope)]
 
     def subjects(self, *, prefix: str = "") -> list[str]:
         """The names of all subjects that values are sealed for, in order."""
+        self._core.check_store()
         return self._handle.core.subjects.names(prefix)
 
     @writes
@@ -344,6 +359,7 @@ class Store(Closable):
         Nobody can write under the key once this has begun, also not who has it in memory. What is
         written later for the same name is sealed under a new key. Cut short, call it again.
         """
+        self._core.check_store()
         from holdfast.store.upkeep.erase import erase_subject
 
         return erase_subject(self._handle.core, name)
@@ -369,6 +385,7 @@ class Store(Closable):
         at all), then `LeaseHeldError`.
         `owner` is told to others (by default host and process).
         """
+        self._core.check_lease(name)
         lease = yield from taking(Asking(self._core, name, duration, wait, owner))
         try:
             with lease.fencing():
@@ -378,6 +395,7 @@ class Store(Closable):
 
     def leases(self) -> list[LeaseInfo]:
         """All leases that were ever taken, by their names."""
+        self._core.check_store()
         return self._core.leases.infos()
 
     @writes
@@ -386,6 +404,7 @@ class Store(Closable):
 
         For operators: without asking the holder, which may be at work.
         """
+        self._core.check_store()
         return self._core.leases.break_(check_name(name))
 
     # proving
@@ -398,6 +417,7 @@ class Store(Closable):
     @writes
     def witness(self) -> str:
         """A small signed token over all that is in the store now. Keep it elsewhere."""
+        self._core.check_store()
         return make_witness(self._handle.core)
 
     @writes
@@ -445,6 +465,7 @@ class Store(Closable):
 
     def stats(self) -> dict[str, Any]:
         """Figures of the store: scopes, entries, bytes, caches."""
+        self._core.check_store()
         return store_stats(self._handle.core)
 
     @here

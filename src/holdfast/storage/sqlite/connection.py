@@ -182,50 +182,11 @@ class Still(Ranges):
             raise guard.translate(error, self._path) from None
 
 
-# ---- turn ---------------------------------------------------------------------------------------
-# The turn of one thread to write to a SQLite file.
-
-
-class Turn:
-    """A write transaction that is begun early; the first commit inside uses and ends it.
-
-    The thread that takes the turn is the one that commits in it. What a signal's handler raises
-    there, Ctrl-C before all, gives the turn back, unless it comes at the very moment at which the
-    turn is left: then no other thread can write until the handle is opened anew.
-    """
-
-    __slots__ = ("_begin", "_end", "_held", "_lock")
-
-    def __init__(
-        self, lock: threading.RLock, begin: Callable[[], None], end: Callable[[], None]
-    ) -> None:
-        self._lock, self._begin, self._end = lock, begin, end
-        self._held = False
-
-    def __enter__(self) -> None:
-        try:
-            # Not by a call, behind which an interrupt can come before its result is noted.
-            [self._held] = map(self._lock.acquire, (True,))
-            self._begin()
-        except BaseException:  # Ctrl-C before all: the block is not entered, so nothing leaves it
-            self.__exit__()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        try:
-            if self._held:
-                self._end()
-        finally:
-            if self._held:
-                self._held = False
-                self._lock.release()
-
-
 # ---- version ------------------------------------------------------------------------------------
 # Whether anybody else has committed to a SQLite file, also asked while this process commits.
 
 
-_VERSION = "PRAGMA data_version"  # apsw's own data_version() does not see other processes
+VERSION = "PRAGMA data_version"  # apsw's own data_version() does not see other processes
 
 
 class Versions:
@@ -234,27 +195,27 @@ class Versions:
 
     def __init__(self, reading: Reading, writing: apsw.Cursor) -> None:
         self._reading, self._writing = reading, writing
-        self._wanted = False
+        self.wanted = False
+        """Whether somebody asked while another thread was committing."""
         self._began: tuple[object, object] = (None, None)
         """What the writing and the reading connection said when a commit began."""
 
     def now(self) -> object:
         """The version; who asks holds the writing connection."""
-        return self._writing.execute(_VERSION).get
+        return self._writing.execute(VERSION).get
 
     def beside(self) -> object:
         """The version while another thread commits: the one with which a commit began, if nobody,
         not even that one, has committed anything since; else "perhaps" has to do."""
-        self._wanted = True
+        self.wanted = True
         version, unchanged = self._began
         return version if self._read() == unchanged else object()
 
     def begin(self) -> None:
-        """A commit begins: from now on nobody else can commit. Noted if somebody asked meanwhile,
-        for it takes as long as two reads."""
-        if self._wanted:
-            self._wanted = False
-            self._began = self.now(), self._read()
+        """A commit begins: from now on nobody else can commit. Called if somebody has `wanted` that
+        meanwhile, for it takes as long as two reads."""
+        self.wanted = False
+        self._began = self.now(), self._read()
 
     def _read(self) -> object:
-        return self._reading.rows(_VERSION)[0][0]
+        return self._reading.rows(VERSION)[0][0]

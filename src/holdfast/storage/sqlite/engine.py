@@ -32,6 +32,7 @@ from holdfast.storage.batch import (
     Ranges,
     check_batch,
     check_durability,
+    check_own,
     conflict,
     differs,
     forked,
@@ -43,7 +44,7 @@ from holdfast.storage.sqlite import connection as write_ahead_log
 from holdfast.storage.sqlite import files as files
 from holdfast.storage.sqlite import guard as guard
 from holdfast.storage.sqlite import process_fork as forks
-from holdfast.storage.sqlite.connection import RANGES, Reading, Turn, V, Versions
+from holdfast.storage.sqlite.connection import RANGES, VERSION, Reading, V, Versions
 from holdfast.storage.sqlite.index_path import Broken, IndexPath, newest_found
 
 _GET = f"SELECT {V} FROM records WHERE k=?"
@@ -58,6 +59,8 @@ _NUMBER = 5
 _PROVEN = (b"E", b"F", b"D")
 """What is asked for by its newest: entries, the feed, and which scopes there are."""
 _PLACES = 50_000
+_SETTLED = 3_000_000_000
+"""Nanoseconds after which a folder's time is not given to another change of it."""
 _VACUUM_PAGES = 64
 _CHECKPOINT_SECONDS = 0.02
 _LOOK_SECONDS = 0.02
@@ -85,6 +88,7 @@ class SqliteStorage(Ranges):
         check_durability(durability, self.limits)
         # SQLite names the log after the file behind a symbolic link, and so do lock and checks.
         self.path = os.path.realpath(path)
+        self._folder = os.path.dirname(self.path)
         self._full = durability == "full"
         self._read_only = read_only
         self._private = private
@@ -101,6 +105,9 @@ class SqliteStorage(Ranges):
         self._write_lock = threading.RLock()
         self._read_lock = threading.Lock()
         self._begun = False
+        self._version: object = None  # what was asked for in the transaction that is open now
+        self._absent: set[bytes] = set()  # found so, and nobody else has committed since
+        self._absent_at: object = None
         self._mover = write_ahead_log.LogMover(self.path, self._on_busy, full=self._full)
         self._create = create and not read_only
         with self._write_lock:
@@ -131,16 +138,21 @@ class SqliteStorage(Ranges):
             self._reading_failed(error)
 
     def commit(self, batch: Batch) -> None:
-        put_keys = check_batch(batch, self.limits)
-        self._usable()
+        if not batch.own or check_own:
+            check_batch(batch, self.limits)
+        if self._pid != contract.process_number or self._dead:
+            self._usable()
         if self._read_only:
             raise opened_for_reading()
         with self._write_lock:
             if self._damaged:
                 raise guard.damaged(self.path)
             try:
-                self._begin()
-                self._apply(batch, put_keys)
+                if self._begun and self._writer.in_transaction:
+                    self._begun = False
+                else:
+                    self._begin()
+                self._apply(batch)
                 self._finish()
             except apsw.Error as error:
                 self._apply_failed(error)
@@ -151,25 +163,30 @@ class SqliteStorage(Ranges):
             self._shorten_beside()
 
     def version(self) -> object:
-        self._usable()
+        if self._pid != contract.process_number or self._dead:
+            self._usable()
         mine = False
         try:
             # Not by a call, behind which an interrupt can come before its result is noted.
             [mine] = map(self._write_lock.acquire, (False,))
             if time.monotonic() >= self._look_at:
                 self._look(mine)
-            return self._versions.now() if mine else self._versions.beside()
+            if not mine:
+                return self._versions.beside()
+            self._version = version = self._write_cursor.execute(VERSION).get
+            return version
         except apsw.Error as error:
             self._reading_failed(error)
         finally:
             if mine:
                 self._write_lock.release()
 
-    def turn(self) -> AbstractContextManager[None]:
-        self._usable()
+    def turn(self, *, durable: bool = True) -> AbstractContextManager[None]:
+        if self._pid != contract.process_number or self._dead:
+            self._usable()
         if self._read_only:
             return nullcontext()
-        return Turn(self._write_lock, self._begin_turn, self._end_turn)
+        return Turn(self, relaxed=self._full and not durable)
 
     def moment(self) -> AbstractContextManager[Moment]:
         self._usable()
@@ -247,6 +264,8 @@ class SqliteStorage(Ranges):
         self._versions = Versions(self._reading, self._write_cursor)
         self._writer.set_wal_hook(self._on_wal)
         self._files = guard.pair(self.path)
+        self._quiet: tuple[int, int, int] | None = None
+        self._ask_folder_at = 0.0
         guard.remember(self._files[0])
         try:
             self._damaged = not newest_found(self._reader)
@@ -282,7 +301,7 @@ class SqliteStorage(Ranges):
     def _look(self, mine: bool) -> None:
         """Refuse to go on with files in which nobody else commits any more; `mine`: this thread
         may end the handle, else a later call does."""
-        if guard.replaced(self.path, self._files):
+        if self._replaced():
             if mine:
                 self._die(_REPLACED)
             raise StoreClosedError(f"this storage ended because {_REPLACED}; open it again")
@@ -291,15 +310,15 @@ class SqliteStorage(Ranges):
     # -- committing --------------------------------------------------------------------
 
     def _begin(self) -> None:
-        self._usable()  # again: the handle may have died while we waited for the lock
-        begun, self._begun = self._begun, False
+        if self._pid != contract.process_number or self._dead:
+            self._usable()  # again: the handle may have died while we waited for the lock
+        self._begun, self._version = False, None
         try:
             if self._writer.in_transaction:
-                if begun:
-                    return
                 self._write_cursor.execute("ROLLBACK")  # an interrupt left it
             self._write_cursor.execute("BEGIN IMMEDIATE")
-            self._versions.begin()
+            if self._versions.wanted:
+                self._versions.begin()
         except apsw.IOError as error:
             self._die(f"reading {self.path!r} failed")
             raise self._translated(error) from None
@@ -309,32 +328,45 @@ class SqliteStorage(Ranges):
                 raise self._translated(error) from None
             raise
 
-    def _begin_turn(self) -> None:
-        self._begun = False  # what was begun for a turn before is not this one's
-        self._begin()
-        self._begun = True
-
-    def _end_turn(self) -> None:
-        if not self._dead:
-            self._rollback()
-
-    def _apply(self, batch: Batch, put_keys: set[bytes]) -> None:
-        cursor = self._write_cursor
+    def _apply(self, batch: Batch) -> None:
+        cursor, rows = self._write_cursor, dict(batch.puts)
         for key in batch.absent:
             if key[:-_NUMBER] not in self._sound:
                 self._prove(key)
-        # What is both expected absent and put is checked by the insert itself.
-        more = batch.present or batch.cells or batch.swaps
-        simple = not more and put_keys.issuperset(batch.absent)
-        if not simple and self._failed(batch, put_keys):
-            raise conflict(self._failed(batch, set()))
+            # What is both expected absent and put is checked by the insert itself.
+            if key not in rows and not self._is_absent(key):
+                raise conflict(self._failed(batch))
+        if (batch.present or batch.cells or batch.swaps) and self._unmet(batch):
+            raise conflict(self._failed(batch))
         if batch.puts:
+            if not self._absent.isdisjoint(rows):
+                self._absent.difference_update(rows)
             try:
                 cursor.executemany(_PUT, batch.puts)
             except apsw.ConstraintError:
                 self._put_slowly(batch)
         if batch.blanks:
             cursor.executemany(_BLANK, [(key,) for key in batch.blanks])
+        if batch.swaps or batch.drops:
+            self._remove(batch)
+        for key, expected, new in batch.cells:
+            self._swap(key, expected, new)
+
+    def _is_absent(self, key: bytes) -> bool:
+        """Whether there is no record of a key; asked once, as long as nobody else commits."""
+        if self._version is None:
+            self._version = self._versions.now()
+        if self._version != self._absent_at or len(self._absent) >= _PLACES:
+            self._absent.clear()
+            self._absent_at = self._version
+        if key not in self._absent:
+            if self._value(_GET, key) is not None:
+                return False
+            self._absent.add(key)
+        return True
+
+    def _remove(self, batch: Batch) -> None:
+        cursor = self._write_cursor
         if batch.swaps:
             cursor.executemany(_SWAP, [(new, key) for key, _, new in batch.swaps])
         # A row that became shorter leaves a hole where nothing new is ever put: it moves on.
@@ -347,8 +379,6 @@ class SqliteStorage(Ranges):
             # A record seldom fills a page: so many are given back that none pile up.
             pages = _VACUUM_PAGES + len(drops)
             cursor.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
-        for key, expected, new in batch.cells:
-            self._swap(key, expected, new)
 
     def _prove(self, key: bytes) -> None:
         """Make sure, once for each timeline, lane and name, that no row is hidden where one is
@@ -368,8 +398,7 @@ class SqliteStorage(Ranges):
         """Some put was there already: find out which, and what that means."""
         self._rollback()
         self._begin()
-        failed = self._failed(batch, set())
-        if failed:
+        if failed := self._failed(batch):
             raise conflict(failed)
         for key, value in batch.puts:
             found = self._value(_GET, key)
@@ -378,9 +407,11 @@ class SqliteStorage(Ranges):
             elif found != value:
                 raise differs(key)
 
-    def _failed(self, batch: Batch, skip: set[bytes]) -> list[bytes]:
-        failed = [k for k in batch.absent if k not in skip and self._value(_GET, k) is not None]
-        failed += [k for k in batch.present if self._value(_GET, k) is None]
+    def _failed(self, batch: Batch) -> list[bytes]:
+        return [k for k in batch.absent if self._value(_GET, k) is not None] + self._unmet(batch)
+
+    def _unmet(self, batch: Batch) -> list[bytes]:
+        failed = [k for k in batch.present if self._value(_GET, k) is None]
         failed += [k for k, expected, _ in batch.cells if self._value(_CELL, k) != expected]
         failed += [k for k, expected, _ in batch.swaps if self._value(_GET, k) != expected]
         return failed
@@ -421,10 +452,33 @@ class SqliteStorage(Ranges):
             raise self._translated(error) from None
         except apsw.Error:
             self._unknown("a write or sync of the file failed")
-        if guard.replaced(self.path, self._files):
+        if self._replaced():
             self._unknown(_REPLACED)
         if self._wal_pages >= files.WAL_PAGES:
             self._shorten()
+
+    def _replaced(self) -> bool:
+        """Whether other files are there now, asked before each acknowledgement.
+
+        A file is replaced or removed by a change of its folder. Where that has the time it had when
+        the files were last compared, one look at it is enough.
+        """
+        try:
+            if self._quiet or time.monotonic() >= self._ask_folder_at:
+                found = os.stat(self._folder)
+                now = found.st_dev, found.st_ino, found.st_mtime_ns
+                if now == self._quiet:
+                    return False
+                # Times are coarse: what changed just now could change again under the same time.
+                settled = 0 < found.st_mtime_ns < time.time_ns() - _SETTLED
+                self._quiet = now if settled else None
+                self._ask_folder_at = time.monotonic() + _LOOK_SECONDS
+            file, log = os.stat(self.path), os.stat(self.path + "-wal")
+            if ((file.st_dev, file.st_ino), (log.st_dev, log.st_ino)) == self._files:
+                return False
+        except OSError:
+            pass  # perhaps there was no log, either, when it was opened
+        return guard.replaced(self.path, self._files)
 
     def _rollback(self) -> None:
         if self._pid != contract.process_number:
@@ -520,3 +574,46 @@ class SqliteStorage(Ranges):
     def _on_wal(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
         self._wal_pages = pages
         return apsw.SQLITE_OK
+
+
+class Turn:
+    """A write transaction that is begun early; the first commit inside uses and ends it.
+
+    The thread that takes the turn is the one that commits in it. What a signal's handler raises
+    there, Ctrl-C before all, gives the turn back, unless it comes at the very moment at which the
+    turn is left: then no other thread can write until the handle is opened anew.
+
+    A `relaxed` one is not synced by itself: the next sync is of the whole log.
+    """
+
+    __slots__ = ("_engine", "_held", "_relaxed")
+
+    def __init__(self, engine: SqliteStorage, *, relaxed: bool = False) -> None:
+        self._engine = engine
+        self._held = False
+        self._relaxed = relaxed
+
+    def __enter__(self) -> None:
+        engine = self._engine
+        try:
+            # Not by a call, behind which an interrupt can come before its result is noted.
+            [self._held] = map(engine._write_lock.acquire, (True,))
+            if self._relaxed:  # the level cannot be changed within a transaction
+                engine._write_cursor.execute("PRAGMA synchronous=NORMAL")
+            engine._begin()
+            engine._begun = True
+        except BaseException:  # Ctrl-C before all: the block is not entered, so nothing leaves it
+            self.__exit__()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            engine = self._engine
+            if self._held and not engine._dead and engine._writer.in_transaction:
+                engine._rollback()
+            if self._relaxed and self._held and not engine._dead:
+                engine._write_cursor.execute("PRAGMA synchronous=FULL")
+        finally:
+            if self._held:
+                self._held = False
+                self._engine._write_lock.release()

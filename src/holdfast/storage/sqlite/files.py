@@ -16,9 +16,9 @@ from holdfast.storage.sqlite import guard as guard
 from holdfast.storage.sqlite import process_fork as forks
 
 PAGE = guard.PAGE
-WAL_PAGES = 128
+WAL_PAGES = 224
 """Pages in the log at which a commit moves them into the database."""
-WAL_BYTES = 3 << 19
+WAL_BYTES = 31 << 16
 """Size of the log file at which a commit also shortens it."""
 TABLES = {
     name: f"CREATE TABLE {name}(k BLOB NOT NULL UNIQUE, v BLOB NOT NULL)"
@@ -70,7 +70,7 @@ def create(path: str, patience: Patience, *, private: bool) -> None:
     If it fails, it leaves no file: only whoever holds the lock exclusively creates one.
     """
     new = not os.path.exists(path)
-    if private:
+    if private or new:
         # First, and not by SQLite: what it puts beside a file is as open to others as that is.
         with suppress(OSError):  # which SQLite meets as well, and says
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600))

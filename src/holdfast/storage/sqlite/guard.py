@@ -274,7 +274,7 @@ class StoreLock:
     def _open(self) -> None:
         try:
             flags = os.O_RDONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
-            self._fd = os.open(self._path, flags, 0o644)
+            self._fd = os.open(self._path, flags, 0o600)
         except OSError as error:
             if self._optional:
                 return

@@ -8,7 +8,8 @@ read from the pages themselves, so that neither the schema nor the tree above th
   page that belong to no cell are searched for rows that the index names;
 - where the key in the table and that in the index differ, the table's is taken, and the index's is
   told of: whoever can open the row finds out which one it was sealed under;
-- of two rows of one key the newer one counts, and the older one is told of.
+- of two rows of one key the newer one is taken, and the older one is told of, with what it holds:
+  whoever can open rows finds out which one is whole.
 
 What a row holds is not judged here: `verify` does, and heals from copies what is missing.
 """
@@ -33,7 +34,7 @@ from holdfast.storage.sqlite.index_path import Broken, shape_of
 
 PAGE = files.PAGE
 _DOUBTS = """
-SELECT t.k, i.k FROM records AS i INDEXED BY sqlite_autoindex_records_1
+SELECT CAST(t.k AS BLOB), CAST(i.k AS BLOB) FROM records AS i INDEXED BY sqlite_autoindex_records_1
 JOIN records AS t NOT INDEXED ON t.rowid = i.rowid WHERE i.k >= x'' AND t.k IS NOT i.k LIMIT 100
 """
 _BEGIN = guard.MAGIC + PAGE.to_bytes(2, "big")
@@ -53,8 +54,10 @@ class Mended:
     rows: int = 0
     lost: list[bytes] = field(default_factory=list)
     """Keys of records that the index names and no page has."""
-    older: list[bytes] = field(default_factory=list)
-    """Keys of which there were two rows: the newer one is kept."""
+    cells: list[bytes] = field(default_factory=list)
+    """The same of cells."""
+    older: list[tuple[bytes, bytes]] = field(default_factory=list)
+    """Keys of records of which there were two rows, and what the older one held."""
     doubts: list[tuple[bytes, bytes]] = field(default_factory=list)
     """Of a record, the key in the table, under which it is now, and the one in the index."""
 
@@ -137,7 +140,8 @@ def _rebuilt(path: str) -> Mended:
     if os.path.exists(mended.kept) and not os.path.samefile(mended.kept, path):
         raise errors.RefusedError(f"{mended.kept!r} is there from a repair before: move it away")
     guard.remove(new)
-    files.create(new, _patience, private=not os.stat(path).st_mode & 0o077)
+    files.create(new, _patience, private=True)
+    os.chmod(new, os.stat(path).st_mode & 0o777)
     connection = files.connect(new, _patience, write=True)
     try:
         objects: Any = connection.execute("SELECT rootpage, tbl_name, type FROM sqlite_schema")
@@ -196,14 +200,15 @@ class Salvage:
         known = set().union(*named.values())
         newest: dict[bytes, bytes] = {}
         for (row, key), value in sorted(found.items()):
-            if newest.pop(key, value) != value:
-                mended.older.append(key)
+            before = newest.pop(key, value)
+            if before != value and table == "records":
+                mended.older.append((key, before))
             newest[key] = value
             if table == "records" and key not in known:
                 mended.doubts += [(key, other) for other in named.get(row, ())]
         lost = known - newest.keys() - {other for _, other in mended.doubts}
         mended.doubts = [one for one in mended.doubts if one[1] not in newest]
-        mended.lost += sorted(lost) if table == "records" else []
+        (mended.lost if table == "records" else mended.cells).extend(sorted(lost))
         mended.rows += len(newest)
         yield from newest.items()
 

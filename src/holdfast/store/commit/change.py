@@ -14,6 +14,7 @@ from holdfast.errors import ChangeIdError, InvalidValueError
 from holdfast.store.commit.stage import Stage
 from holdfast.store.journal.directory import Directory
 from holdfast.store.journal.entry import touched
+from holdfast.store.journal.floor import Anew
 from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.timeline import Timeline
 from holdfast.store.lease import Fence, leases_now
@@ -89,6 +90,8 @@ class Change(msgspec.Struct):
     """Its entries name each other; n of them hold n * n names, which not every change needs."""
     shared: bool = False
     """Whether it was asked of the store: then its id is the store's, whatever it touches."""
+    relaxed: bool = False
+    """Whether a power loss may take it, until the next change that is not so is stored."""
 
     def __repr__(self) -> str:
         return f"Change({self.targets!r}, cause={self.cause!r}, id={self.id!r})"
@@ -111,7 +114,7 @@ class Change(msgspec.Struct):
         return self.shared or len(self.targets) > 1
 
 
-class Written(msgspec.Struct, frozen=True):
+class Written(msgspec.Struct, frozen=True, gc=False):
     """One entry that a change became."""
 
     scope: Scope
@@ -130,19 +133,17 @@ class Written(msgspec.Struct, frozen=True):
         return f"Written({place}, {touched(self.ops)!r}, repeated={self.repeated})"
 
 
-class Ticket:
+class Ticket(msgspec.Struct, eq=False):
     """A change on its way; `done` once its outcome is known."""
 
-    __slots__ = ("begun", "change", "done", "error", "on_done", "rebuilt", "result")
-
-    def __init__(self, change: Change) -> None:
-        self.change = change
-        self.begun = perf_counter()
-        self.done = False
-        self.rebuilt = False
-        self.error: BaseException | None = None
-        self.result: list[Written] = []
-        self.on_done: Callable[[Ticket], None] | None = None
+    change: Change
+    waiter: Any = None
+    """The task that waits for it, if one does: the async face wakes it."""
+    begun: float = msgspec.field(default_factory=perf_counter)
+    done: bool = False
+    anew: Anew | None = None
+    error: BaseException | None = None
+    result: list[Written] = []
 
     @property
     def special(self) -> bool:
@@ -175,7 +176,7 @@ def content_of(core: Directory, targets: Iterable[tuple[Scope, str, Sequence[Ope
     for scope, timeline, operations in sorted(targets, key=lambda one: (str(one[0]), one[1])):
         names = [str(scope), timeline, [(o.kind, o.key) for o in operations]]
         digest.update(_encode(names))
-        terms = [(o.key, astuple(o.terms)) for o in operations if o.terms is not None]
+        terms = [(o.key, astuple(o.terms)[:5]) for o in operations if o.terms is not None]
         if terms:
             digest.update(_encode(terms))
         for operation in operations:
@@ -194,22 +195,20 @@ def id_tag(core: Directory, ledger: Ledger | None, id: str) -> bytes:
     return core.tag(b"change", f"{owner}\0{id}")
 
 
-def change_tag(core: Directory, change: Change) -> bytes | None:
+def change_tag(core: Directory, change: Change, id: str) -> bytes:
     """What stands for a change's id; each scope has ids of its own, and so has the store, and one
     that is made again under the name of a deleted one, whoever has deleted it.
 
     Whose it is, is not for the data to say: sent again, a change may touch more or fewer scopes.
     """
-    if change.id is None:
-        return None
     if change.storewide:
-        return id_tag(core, None, change.id)
+        return id_tag(core, None, id)
     scope = change.targets[0].scope
     ledger = core.ledger(scope, create=True)
     if ledger.birth is None and ledger.over():
         core.forget(ledger)
         ledger = core.ledger(scope, create=True)
-    return id_tag(core, ledger, change.id)
+    return id_tag(core, ledger, id)
 
 
 def was_applied(core: Directory, scopes: Sequence[Scope], id: str, *, shared: bool) -> bool:

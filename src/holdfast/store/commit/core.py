@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 from holdfast.errors import (
@@ -39,8 +38,7 @@ from holdfast.store.names.arguments import (
 )
 from holdfast.store.names.cause import Cause
 from holdfast.store.names.clock import Clock
-from holdfast.store.names.items import LongValue
-from holdfast.store.names.scope import Scope, check_key
+from holdfast.store.names.scope import Scope, check_key, owned_key
 from holdfast.store.rules.classes import Classed
 from holdfast.store.rules.ephemeral import Ephemeral, Ephemerals
 from holdfast.store.rules.gate_request import Asked, GateRequest, Operation, judged, refused
@@ -101,6 +99,19 @@ class Core(Directory):
     def __reduce__(self) -> Any:
         raise TypeError("an open store cannot be pickled: hand over its URL, and open it there")
 
+    guard: Any = None
+    """What every way to a scope leads by, where somebody may not use all of the store; see
+    `holdfast.access.guard`."""
+
+    redact: Any = None
+    """Makes of a value what people may see, where something is not for them."""
+
+    def check_store(self) -> None:
+        """Refuse what concerns the whole store, where somebody may not use all of it."""
+
+    def check_lease(self, name: str) -> None:
+        """Refuse a lease that somebody may not take."""
+
     def forget(self, ledger: Ledger) -> None:
         """Drop what is held of a scope, so that it is read again."""
         with self._lock:
@@ -111,7 +122,8 @@ class Core(Directory):
 
     def submit(self, change: Change) -> Ticket:
         """Queue a change."""
-        self.check_writable()
+        if self.closed or self.read_only:
+            self.check_writable()
         ticket = Ticket(change)
         self.committer.submit(ticket)
         return ticket
@@ -120,7 +132,9 @@ class Core(Directory):
         """Commit a change and wait for it in this thread."""
         ticket = self.submit(change)
         self.committer.drive(ticket)
-        return ticket.outcome()
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket.result
 
     def stage(self, timeline: Timeline) -> Stage:
         """What the next entries of a timeline are built on."""
@@ -146,21 +160,6 @@ class Core(Directory):
         target.ops, target.ledger = made, ledger
         return made
 
-    # after a commit
-
-    def committed(self, results: list[tuple[Ticket, list[Written]]]) -> None:
-        """Tell the gates what has become durable."""
-        if self.gates.behind:
-            for ticket, written in results:
-                self.gates.after(ticket.change, written)
-
-    def settled(self, group: list[Ticket]) -> None:
-        """Tell the meter, and who waits, of changes whose outcome is known."""
-        self.meter.saved(group)
-        for ticket in group:
-            if ticket.on_done is not None:
-                ticket.on_done(ticket)
-
     def close(self) -> None:
         """Commit what waits and release everything."""
         if self.closed:
@@ -176,7 +175,7 @@ class Core(Directory):
             self.pins.close()
             self.closed = "the store is closed; open it again"
             self.lanes.bell.ring()
-            for held in (self._ledgers, self.nodes, self.atoms, self.ephemerals):
+            for held in (self.held, self.nodes, self.atoms, self.ephemerals):
                 held.clear()  # at once: else it waits, in a cycle, for a slow garbage collection
             self.storage.close()
             if self.ring_storage is not None:
@@ -193,6 +192,7 @@ def seen_in(core: Core, storage: Storage) -> Core:
     Nothing can be written. The ring belongs to the store that it is taken from: that must stay
     open as long.
     """
+    core.check_store()  # nothing asks there
     return Core(
         storage,
         core.lineage,
@@ -224,38 +224,39 @@ def build_change(
     looked: bool = False,
     shared: bool = False,
     attempt: int = 1,
-    stored: Mapping[str, list[Any]] = MappingProxyType({}),
 ) -> Change:
     """A change of what is asked for in each scope; `looked` says that it rests on reads.
 
     `shared`: it is asked of the store, so that its id is the store's.
-    `stored` has the shapes of long values that are in the scope already, by their keys.
     """
-    core.check_writable()
+    if core.closed or core.read_only:
+        core.check_writable()
     content = b""
     subjects: dict[str, Subject] = {}
     if id is not None:
         check_text(id, "the id of a change", 256, least=1)
         if not looked:  # what was read may be another value by now, and the change the same
             content = content_of(core, [(t[0], t[1], t[2]) for t in targets])
-    scopes = [scope for scope, *_ in targets]
     made = []
     for scope, timeline, operations, expects, head in targets:
         if len(operations) > MOST_OPERATIONS:
             raise InvalidInputError(f"a change has at most {MOST_OPERATIONS} operations")
-        due = cause
+        due, sealed = cause, False
         if core.gates.front and operations:
             own = [replace(one, value=copied(one.value)) for one in operations]
             request = ask_gates(core, GateRequest(scope, timeline, own, cause, attempt))
             operations, due = request.operations, request.cause
-        if any(one.subject is not None for one in operations):
-            if id is not None and was_applied(core, scopes, id, shared=shared):
+        for operation in operations:
+            sealed = sealed or operation.subject is not None
+        if sealed:
+            if id is not None and was_applied(core, [one[0] for one in targets], id, shared=shared):
                 # It will only be found: a subject that was erased since does not come back for it.
                 made.append(Target(scope, timeline, special=_not_found))
                 continue
             operations = core.subjects.sealed(scope, operations, subjects)
-        target = build_target(core, scope, timeline, operations, expects, head, stored)
-        target.cause = (due or Cause()) if due != cause else None
+        target = build_target(core, scope, timeline, operations, expects, head)
+        if due != cause:
+            target.cause = due or Cause()
         made.append(target)
     change = Change(made, cause, id, content, shared=shared)
     if subjects:
@@ -280,21 +281,18 @@ def build_target(
     operations: list[Operation],
     expects: dict[str, int],
     head: int | None = None,
-    stored: Mapping[str, list[Any]] = MappingProxyType({}),
 ) -> Target:
     """What is asked for of one timeline, its values taken apart."""
-    ledger = core.ledger(scope, create=True)
+    ledger = core.held.get(scope) or core.ledger(scope, create=True)
     ops: list[tuple[Any, ...]] = []
-    key = ""
     try:
         for operation in operations:
-            key = check_key(operation.key, owner=True)
+            key, value, terms = operation.key, operation.value, operation.terms
+            key = owned_key(key) if type(key) is str else check_key(key, owner=True)
             if operation.kind == "set":
-                terms = (operation.terms,) if operation.terms is not None else ()
-                if type(operation.value) is LongValue and key in stored:
-                    ops.append(("ahead", key, stored[key], *terms))
-                    continue
-                ops.append(("set", key, core.split(ledger, key, operation.value), *terms))
+                more = (terms,) if terms is not None else ()
+                known = core.memos.get(ledger.number, key)
+                ops.append(("set", key, ledger.splitter.split(value, known), *more))
             elif operation.kind == "append":
                 if type(operation.value) is not list:
                     raise InvalidInputError(f"{scope}: append takes a list of items for {key!r}")

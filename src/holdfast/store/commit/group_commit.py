@@ -7,9 +7,10 @@ something is checked against it here, and fails alone.
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -40,17 +41,20 @@ from holdfast.store.commit.change import (
     outcome,
     seal_outcome,
 )
-from holdfast.store.commit.meter import COMMITS
+from holdfast.store.commit.lookup_terms import keep_lookups
+from holdfast.store.commit.meter import COMMITS, MOST_TOLD, SAVED, SAVES
 from holdfast.store.commit.stage import Stage, staged_length
+from holdfast.store.journal import timeline as lines
 from holdfast.store.journal.declared import PREFIX
 from holdfast.store.journal.directory import Directory
 from holdfast.store.journal.entry import Body, same_entry
 from holdfast.store.journal.feed import FeedItem, Lanes
+from holdfast.store.journal.floor import Anew
 from holdfast.store.journal.ledger import Ledger, gone
 from holdfast.store.journal.timeline import Timeline
 from holdfast.store.lease import Fence
 from holdfast.store.names import rowkinds
-from holdfast.store.names.cause import Cause
+from holdfast.store.names.threads import SHORT, Breath
 from holdfast.store.rules.ephemeral import Ephemerals, Made, ephemeral_prefixes
 from holdfast.store.rules.keep import going
 
@@ -59,6 +63,9 @@ if TYPE_CHECKING:
 
 GROUP = 1024
 ATTEMPTS = 200
+MANY = 32
+"""Changes of a group from which on the garbage collector waits for its end."""
+_ANSWERING = frozenset(("delete", "trim"))
 
 
 class Committer:
@@ -71,6 +78,8 @@ class Committer:
         self._lock = threading.RLock()  # a gate behind a change may write, too
         self._sent = False
         """Whether what is being committed may be in the storage."""
+        self._told = 0
+        """What the meter was told since it was made to count that."""
 
     def submit(self, ticket: Ticket) -> None:
         """Queue a change; it is committed by whoever drives next."""
@@ -112,11 +121,17 @@ class Committer:
 
     def _commit_waiting(self) -> None:
         group: list[Ticket] = []
-        self._sent = False
+        self._sent = paused = False
         try:
-            with suppress(IndexError):  # also if the last one was withdrawn just now
-                while len(group) < GROUP:  # in one step: Ctrl-C comes before it or behind it
+            with suppress(IndexError):  # if the last one was withdrawn just now
+                while self._waiting and len(group) < GROUP:
+                    # In one step: Ctrl-C comes before it or behind it.
                     group.extend(map(deque.popleft, (self._waiting,)))
+            if len(group) > MANY and gc.isenabled():
+                # What is built lives until it is committed: walking it again and again in search of
+                # what can go took a third of the time.
+                gc.disable()
+                paused = True
             if group:
                 self._commit(group)
         except BaseException as error:
@@ -132,18 +147,41 @@ class Committer:
             if not isinstance(error, Exception):
                 raise
         finally:
+            if paused:
+                gc.enable()
             if group:
-                self._core.settled(group)
+                self._settled(group)
 
     def _commit(self, group: list[Ticket]) -> None:
         conflicts = 0
-        while waiting := [ticket for ticket in group if not ticket.done]:
+        while group:
             try:
-                conflicts += not self._try(waiting)
+                conflicts += not self._try(group)
             finally:
                 self._lanes.settled()
             if conflicts >= ATTEMPTS:
                 self._fail([t for t in group if not t.done], outrun(self._core.storage))
+            if len(group) == 1 and group[0].done:
+                return
+            group = [ticket for ticket in group if not ticket.done]
+
+    def _settled(self, group: list[Ticket]) -> None:
+        """Tell the meter, and who waits, of changes whose outcome is known."""
+        now, tell, waiting = perf_counter(), self._core.meter.tell, []
+        for ticket in group:
+            error = ticket.error
+            if error is None:
+                tell((SAVES, SAVED, now - ticket.begun))
+            elif not isinstance(error, Conflict):  # of which who asked mostly makes another one
+                tell((SAVES, (type(error).__name__,), now - ticket.begun))
+            if ticket.waiter is not None:
+                waiting.append(ticket.waiter)
+        if waiting:
+            self._core.pump.wake(waiting)
+        self._told += len(group) + 1
+        if self._told > MOST_TOLD:
+            self._told = 0
+            self._core.meter.settle()
 
     def _try(self, group: list[Ticket]) -> bool:
         """Build and commit once; False if it has to be built again.
@@ -153,18 +191,25 @@ class Committer:
         """
         self._sent = False
         storage = self._core.storage
-        with storage.turn():
+        relaxed = group[0].change.relaxed and all(one.change.relaxed for one in group)
+        with storage.turn(durable=False) if relaxed else storage.turn():
             attempt = Attempt(self._core)
-            while failed := next((t for t in group if not t.done and not attempt.build(t)), None):
-                group = group[: group.index(failed)]
-                attempt = Attempt(self._core)
+            away = threading.current_thread() is not threading.main_thread()
+            breath = Breath(SHORT) if away and len(group) > MANY else None
+            for ticket in group:
+                if not ticket.done and not attempt.build(ticket):
+                    attempt = self._without(group, ticket)
+                    break
+                if breath is not None:
+                    breath()  # an event loop would wait for the next 5 ms of this thread
             batch, feed_row = attempt.batch(self._lanes)
             if not attempt.stages:
                 attempt.settle()
                 return True
             begun = perf_counter()
             try:
-                self._core.commit_ring(attempt.born)
+                if attempt.born:
+                    self._core.commit_ring(attempt.born)
                 self._sent = True
                 storage.commit(batch)
             except Conflict as conflict:  # others were faster: nothing of this is stored
@@ -184,22 +229,34 @@ class Committer:
                 if self._sent:
                     self._unknown(attempt, batch, feed_row, interrupted(error))
                 raise
-        self._core.meter.add(COMMITS, (), perf_counter() - begun)
+        self._core.meter.tell((COMMITS, (), perf_counter() - begun))
         self._applied(attempt, feed_row)
         return True
 
+    def _without(self, group: list[Ticket], failed: Ticket | None) -> Attempt:
+        """An attempt at what comes before one that failed, or has to wait, when a part of it was
+        built."""
+        while failed is not None:
+            group, attempt = group[: group.index(failed)], Attempt(self._core)
+            failed = next((t for t in group if not t.done and not attempt.build(t)), None)
+        return attempt
+
     def _applied(self, attempt: Attempt, feed_row: bytes) -> None:
+        core = self._core
         self._lanes.committed(feed_row)
         for stage in attempt.stages.values():
             stage.publish(attempt.token)
             if stage.remember:
-                self._core.memos.note(stage.ledger.number, stage.remember)
-        attempt.forks.made()
+                core.memos.note(stage.ledger.number, stage.remember)
+        if attempt.forks is not None:
+            attempt.forks.made()
         for ledger in attempt.born:
             ledger.birth = None
         attempt.settle()
-        self._core.committed(attempt.results)
-        if (near := self._core.near) is not None:
+        if core.gates.behind:
+            for ticket, written in attempt.results:
+                core.gates.after(ticket.change, written)
+        if (near := core.near) is not None:
             for stage in attempt.stages.values():  # rows with values, for other processes
                 keys = {stage.ledger.row_of(place) for place, _, _ in stage.laid}
                 near.offer(stage.ledger, [row for row in stage.rows if row[0] in keys])
@@ -213,7 +270,7 @@ class Committer:
                     self._fail([ticket], fence.lost())
         if any(key[:1] == b"F" for key in keys):
             self._lanes.move()
-        for ledger in attempt.ledgers.values():
+        for ledger in {stage.ledger for used in attempt.used.values() for stage in used}:
             if ledger.birth is not None and any(key[:1] in (b"D", b"T") for key in keys):
                 self._core.forget(ledger)
         for stage in attempt.stages.values():
@@ -274,7 +331,6 @@ class Attempt:
         self.core = core
         self.token = core.storage.version()
         self.stages: dict[tuple[int, int], Stage] = {}
-        self.ledgers: dict[int, Ledger] = {}
         self.born: list[Ledger] = []
         """Scopes that this commit brings into being."""
         self.results: list[tuple[Ticket, list[Written]]] = []
@@ -286,7 +342,8 @@ class Attempt:
         self.held: dict[int, list[tuple[Timeline, Made, Written]]] = {}
         """What changes make of ephemeral keys, by the change."""
         self.held_keys: set[tuple[int, int, str]] = set()
-        self.forks = Forks(core, self.token)
+        self.forks: Forks | None = None
+        """The timelines that the group makes, and what cannot stand beside them."""
         self.cells: dict[bytes, bytes] = {}
         """Those that changes expect: of leases that they are made under, of subjects."""
         self._begun = False
@@ -308,8 +365,9 @@ class Attempt:
         stages: list[Stage] = []
         try:
             written = self._build(ticket, stages)
-            if not self.forks.stand_beside(stages):
-                raise _Later
+            for stage in stages:
+                if stage.absent and not self._forks().stand_beside(stage):
+                    raise _Later
         except _Later:
             return not self._begun
         except Exception as error:
@@ -319,60 +377,73 @@ class Attempt:
         self.results.append((ticket, written))
         self.built.append(ticket)
         self.used[id(ticket)] = stages
-        for fence in self.fences(ticket):
-            self.cells[fence.key] = fence.cell
+        if ticket.change.fences:
+            for fence in self.fences(ticket):
+                self.cells[fence.key] = fence.cell
         return True
 
+    def _forks(self) -> Forks:
+        if self.forks is None:
+            self.forks = Forks(self.core, self.token)
+        return self.forks
+
     def _may_go_on(self, ticket: Ticket, error: Exception) -> bool:
-        """Whether to build it anew, on a state made without the saved index."""
-        if ticket.rebuilt or not isinstance(error, DamagedIndexError):
+        """Whether to build it anew: on a state read again, for rows of the one that was held may
+        have been pruned away, then on one made without the saved index."""
+        if not isinstance(error, DamagedRecordError):
             return False
-        ticket.rebuilt = True
+        anew = ticket.anew = ticket.anew or Anew()
+        places = {target.scope for target in ticket.change.targets}
+        times = max(anew.times(self.core.ledger(scope)) for scope in places)
+        if times > 2 or (times == 2 and not isinstance(error, DamagedIndexError)):
+            return False
         for target in ticket.change.targets:
-            self.core.rebuild(target.scope, target.timeline)
+            self.core.reload(target.scope, target.timeline, times == 1)
         return True
 
     def _build(self, ticket: Ticket, stages: list[Stage]) -> list[Written]:
-        change = ticket.change
-        tag = change_tag(self.core, change)
-        if tag is not None and (before := self.ids.get(tag) or find_outcome(self.core, tag)):
-            return before.repeated(self.core, change)
-        for fence in self.fences(ticket):
-            fence.check()
-            if self.cells.get(fence.key, fence.cell) != fence.cell:
-                raise _Later  # at most one of the two can be held
-        staged = [(target, self._stage(target)) for target in change.targets]
-        time, ahead = self.core.clock.now()
-        asked, ruled = staged, [stage for _, stage in staged if not stage.unruled]
+        core, change = self.core, ticket.change
+        if change.id is not None:
+            tag = change_tag(core, change, change.id)
+            if before := self.ids.get(tag) or find_outcome(core, tag):
+                return before.repeated(core, change)
+        if change.fences:
+            for fence in self.fences(ticket):
+                fence.check()
+                if self.cells.get(fence.key, fence.cell) != fence.cell:
+                    raise _Later  # at most one of the two can be held
+        staged, ruled = [], False
+        for target in change.targets:
+            stage = self._stage(target)
+            staged.append((target, stage))
+            ruled = ruled or not stage.unruled
+        time, ahead = core.clock.now()
+        asked = staged
         if ruled:
             staged = [self._routed(change, target, stage, time) for target, stage in staged]
         for target, stage in asked:
             if target.expects or target.head is not None:
-                check_expected(target, stage, self.core.ephemerals)
+                check_expected(target, stage, core.ephemerals)
         bodies: list[Body] = []
         for target, stage in staged:
             stages.append(stage)
             stage.ahead = ahead
             cause = target.cause or change.cause
             bodies.append(Body(time, [], [], cause, None, [], change.id, [], []))
-        if change.linked and change.storewide:
+        if (change.shared or len(staged) > 1) and change.linked:
             name_each_other(staged, bodies)
         self._begun = True
         written = []
         for (target, stage), body in zip(staged, bodies, strict=True):
-            if not target.ops and target.special is None:
-                # Only read: nobody may extend it until this change is durable.
-                self.absent.append(rowkinds.entry(stage.timeline.prefix, stage.start + 1))
-                self.absent.extend(key for key, _ in stage.ledger.birth or ())
+            if target.ops or target.special is not None:
+                written.append(self._entry(target, stage, body))
                 continue
-            first = stage.sequence + 1
-            answer = self._entry(target, stage, body)
-            self._correlate(body.cause, stage, first)
-            where = (target.scope, target.timeline, stage.sequence, stage.head, time)
-            written.append(Written(*where, answer=answer, ops=body.ops))
+            # Only read: nobody may extend it until this change is durable.
+            self.absent.append(rowkinds.entry(stage.timeline.prefix, stage.start + 1))
+            self.absent.extend(key for key, _ in stage.ledger.birth or ())
         if change.id is not None:  # its one scope may have been made again since it was looked up
-            tag = id_tag(self.core, None if change.storewide else staged[0][1].ledger, change.id)
-            self.ids[tag] = outcome(self.core, change, written)
+            tag = id_tag(core, None if change.storewide else staged[0][1].ledger, change.id)
+            self.ids[tag] = outcome(core, change, written)
             key = rowkinds.change(tag)
             self.extra.append((key, seal_outcome(self.core, key, self.ids[tag])))
             self.absent.append(key)
@@ -400,44 +471,58 @@ class Attempt:
             target = replace(target, ops=list(rest))
         return target, stage
 
-    def _entry(self, target: Target, stage: Stage, body: Body) -> Any:
-        # A checkpoint writes little, whatever the state: saves go with other entries, unless
-        # there are hardly any others.
-        patient = 4 if target.special is not None else 1
-        first = stage.sequence == stage.start and not stage.saves
-        kind = stage.timeline.due(patient) if first else None
-        if kind is not None:
-            stage.save(kind)
+    def _entry(self, target: Target, stage: Stage, body: Body) -> Written:
+        """Build the next entry of a timeline."""
+        timeline, first = stage.timeline, stage.sequence + 1
+        behind = timeline.sequence - timeline.saved
+        due = behind >= lines.DELTA_EVERY or timeline.atoms_since >= lines.HEAVY
+        if due and stage.sequence == stage.start and not stage.saves:
+            # A checkpoint writes little, whatever the state: saves go with other entries, unless
+            # there are hardly any others.
+            kind = timeline.due(4 if target.special is not None else 1)
+            if kind is not None:
+                stage.save(kind)
+        answer: Any = []
         if target.special is not None:
-            return target.special(stage, body)
-        answer = [answer_of(stage, op) for op in target.ops]
-        stage.add(self.core.prepared(stage.ledger, target), body)
-        return answer
+            answer = target.special(stage, body)
+        else:
+            ops: Sequence[tuple[Any, ...]] = target.ops
+            if target.ledger is not stage.ledger:
+                ops = self.core.prepared(stage.ledger, target)
+            for op in ops:
+                answer.append(answer_of(stage, op) if op[0] in _ANSWERING else None)
+            stage.add(ops, body)
+        if body.cause is not None and body.cause.correlation is not None:
+            self._correlate(body.cause.correlation, stage, first)
+        where = (target.scope, target.timeline, stage.sequence, stage.head, body.time)
+        return Written(*where, answer=answer, ops=body.ops)
 
     def _stage(self, target: Target) -> Stage:
         if target.stranded is not None:
             return self._stranded(target.stranded)
         if target.fork is not None:
             self._number(target, target.fork)
-        ledger = target.line.ledger if target.line else target.ledger
-        if ledger is None or (ledger.stale and not target.line):
+        ledger, timeline = target.ledger, target.line
+        if timeline is not None:
+            ledger = timeline.ledger
+        elif ledger is None or ledger.stale:
             ledger = self.core.ledger(target.scope, create=target.create)
-        if target.line is None:
+        if timeline is None and target.timeline == "main":
+            timeline = ledger.timelines.get(0)
+        if timeline is None:
             timeline = self.core.timeline(ledger, target.timeline)
-        else:
-            timeline = target.line
         key = (ledger.number, timeline.number)
         stage = self.stages.get(key)
         if stage is None:
-            timeline.refresh(self.token)
+            if timeline.seen != self.token:
+                timeline.refresh(self.token)
             if timeline.gone:
                 if target.line is not None:
                     raise gone(target.scope)  # what it was to begin from is no more
                 # Deleted by somebody else: what is written now belongs to a new incarnation.
                 self.core.ended(timeline, target.timeline)
                 return self._stage(target)
-            stage = self.stages[key] = self.core.stage(timeline)
-            self.ledgers[ledger.number] = ledger
+            stage = self.stages[key] = Stage(timeline, self.core.clock, keep_lookups)
         elif stage.gone:
             raise _Later
         return stage
@@ -445,7 +530,7 @@ class Attempt:
     def _number(self, target: Target, fork: Fork) -> None:
         """Give the timeline that a change makes a number that nobody else may take."""
         target.line = None
-        target.line = self.forks.line(fork)
+        target.line = self._forks().line(fork)
         self._begun = True
         self.absent.append(rowkinds.line(b"T", fork.ledger.number, target.line.number))
 
@@ -453,15 +538,12 @@ class Attempt:
         """A timeline that nobody else can write either: its state cannot be read."""
         if timeline.ledger.erased():
             raise gone(timeline.ledger.scope)
-        stage = self.core.stage(timeline)
+        stage = Stage(timeline, self.core.clock, keep_lookups)
         self.stages[(timeline.ledger.number, timeline.number)] = stage
-        self.ledgers[timeline.ledger.number] = timeline.ledger
         return stage
 
-    def _correlate(self, cause: Cause | None, stage: Stage, first: int) -> None:
+    def _correlate(self, correlation: str, stage: Stage, first: int) -> None:
         """Note where entries of a correlation are: from `first` on, in one block or two."""
-        if cause is None or (correlation := cause.correlation) is None:
-            return
         known = stage.blocks.get(correlation, stage.timeline.blocks.get(correlation))
         for sequence in range(first, stage.sequence + 1):
             block = sequence // rowkinds.BLOCK
@@ -478,33 +560,39 @@ class Attempt:
 
         Timelines that were only looked at are left out.
         """
-        self.stages = {key: stage for key, stage in self.stages.items() if stage.bodies}
-        born = [stage.ledger for stage in self.stages.values() if stage.ledger.birth]
-        self.born = list({ledger.number: ledger for ledger in born}.values()) if born else []
-        batch = Batch()
-        if not self.stages:
-            return batch, b""
-        items = links(self.stages, self.born)
-        for stage in self.stages.values():
-            count = stage.sequence - stage.start
-            ledger, timeline = stage.ledger, stage.timeline
-            place = (ledger.number, timeline.number)
-            items.append(FeedItem(*place, stage.start + 1, count, stage.head))
-            batch.puts.extend(stage.rows)
-            batch.absent.append(rowkinds.entry(timeline.prefix, stage.start + 1))
-            batch.absent.extend(stage.absent)
-            batch.cells.extend(stage.cells)
+        batch = Batch(puts=[], absent=[], cells=[], own=True)
+        items: list[Any] = []
+        begin: list[FeedItem] = []
+        for key, stage in [*self.stages.items()]:
+            if not stage.bodies:
+                del self.stages[key]
+                continue
+            ledger, first = stage.ledger, stage.start + 1
+            items.append((*key, first, stage.sequence - stage.start, stage.head))
+            batch.puts += stage.rows
+            batch.absent.append(stage.timeline.prefix + first.to_bytes(5, "big"))
+            batch.absent += stage.absent
+            batch.cells += stage.cells
             if ledger.birth is None:
                 # Its entries may be dropped already: their absence alone would not stop this.
                 batch.absent.append(ledger.tombstone)
+            elif ledger not in self.born:
+                self.born.append(ledger)
+            if stage.behind is not None:
+                begin.append(stage.behind)
+        if not items:
+            return batch, b""
+        if begin or self.born:
+            items[:0] = links(self.stages, self.born)
         for ledger in self.born:
-            batch.puts.extend(ledger.birth or ())
-            batch.absent.extend(key for key, _ in ledger.birth or ())
-        # Where two changes expect different things of one cell, that of the first does not hold.
-        batch.cells = [*{one[0]: one for one in reversed(batch.cells)}.values()]
-        batch.cells += [(key, cell, cell) for key, cell in self.cells.items()]
-        batch.puts.extend(self.extra)
-        batch.absent = list(dict.fromkeys([*batch.absent, *self.absent]))  # forks share theirs
+            batch.puts += ledger.birth or ()
+            batch.absent += dict(ledger.birth or ())
+        if batch.cells or self.cells:
+            # Where two changes expect different things of one cell, the first's does not hold.
+            batch.cells = [*{one[0]: one for one in reversed(batch.cells)}.values()]
+            batch.cells += [(key, cell, cell) for key, cell in self.cells.items()]
+        batch.puts += self.extra
+        batch.absent = [*dict.fromkeys(batch.absent + self.absent)]  # forks share theirs
         feed_key, feed_row = lanes.next_row(items)
         batch.puts.append((feed_key, feed_row))
         batch.absent.append(feed_key)
@@ -513,11 +601,12 @@ class Attempt:
     def settle(self) -> None:
         """The changes have become what their results say."""
         for ticket, written in self.results:
-            held = self.held.get(id(ticket.change), ())
-            for timeline, made, _ in held:
-                self.core.ephemerals.apply(timeline, made)
-            # Where no entry came of it, what was held answers the caller.
-            ticket.result = written or [done for _, _, done in held]
+            ticket.result = written
+            if self.held and (held := self.held.get(id(ticket.change))):
+                for timeline, made, _ in held:
+                    self.core.ephemerals.apply(timeline, made)
+                # Where no entry came of it, what was held answers the caller.
+                ticket.result = written or [done for _, _, done in held]
             ticket.done = True
 
 
@@ -660,10 +749,10 @@ class Forks:
         self._claimed: set[bytes] = set()
         """Rows of timelines that something in this group makes, or expects not to be there."""
 
-    def stand_beside(self, stages: Iterable[Stage]) -> bool:
-        """Whether a change can be in this group: the end of a scope, or a new key, for all its
-        timelines cannot be beside a new one."""
-        lines = {key for stage in stages for key in stage.absent if key[:1] == b"T"}
+    def stand_beside(self, stage: Stage) -> bool:
+        """Whether what a change expects of a scope can be in this group: its end, or a new key, for
+        all its timelines cannot be beside a new one."""
+        lines = {key for key in stage.absent if key[:1] == b"T"}
         beside = self._claimed.isdisjoint(lines)
         self._claimed |= lines
         return beside

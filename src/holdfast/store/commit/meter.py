@@ -19,8 +19,7 @@ from math import frexp, isnan
 from time import perf_counter
 from typing import Any, TypeVar
 
-from holdfast.errors import Conflict, InvalidInputError
-from holdfast.store.commit.change import Ticket
+from holdfast.errors import InvalidInputError
 
 MOST = 500
 """Series of one measure, before others are counted together."""
@@ -64,9 +63,29 @@ TRANSITIONS = Measure(
 RECOVERIES = Measure(
     "recoveries", ("failure", "outcome"), "recoveries that came to an end", good="succeeded"
 )
+CHECKPOINTS = Measure(
+    "checkpoints", ("outcome",), "checkpoints that came by themselves", good="saved"
+)
 INVALID = Measure("validation_failures", ("what",), "states that were refused as not valid")
 CACHE = Measure("cache", ("call", "result"), "records asked of, and given to, a cache in Redis")
-MEASURES = {one.name: one for one in (SAVES, COMMITS, TRANSITIONS, RECOVERIES, INVALID, CACHE)}
+EVENTS_LOGGED = Measure(
+    "events", ("outcome",), "events of a log, written or dropped", good="logged"
+)
+HOOKS = Measure("hooks", ("hook", "outcome"), "events that hooks were told of", good="done")
+MEASURES = {
+    one.name: one
+    for one in (
+        SAVES,
+        COMMITS,
+        CHECKPOINTS,
+        TRANSITIONS,
+        RECOVERIES,
+        INVALID,
+        CACHE,
+        EVENTS_LOGGED,
+        HOOKS,
+    )
+}
 FIGURES = tuple(
     measure.name + end
     for measure in MEASURES.values()
@@ -74,7 +93,9 @@ FIGURES = tuple(
 )
 """Names of figures; those of what is never timed stay unknown."""
 
-_SAVED = ("saved",)
+SAVED = ("saved",)
+MOST_TOLD = 1000
+"""What may wait to be counted."""
 
 
 class _Series:
@@ -95,6 +116,9 @@ class Meter:
             measure: {} for measure in MEASURES.values()
         }
         self._begun = perf_counter()
+        self._told: list[tuple[Measure, tuple[str, ...], float]] = []
+        self.tell = self._told.append
+        """Note that something happened and how long it took: cheap, and counted when it is read."""
 
     def add(
         self,
@@ -107,16 +131,16 @@ class Meter:
         with self._lock:
             self._add(measure, labels, seconds, count)
 
-    def saved(self, tickets: Iterable[Ticket]) -> None:
-        """Note changes whose outcome is known; a `Conflict` is none."""
-        now = perf_counter()
-        with self._lock:
-            for ticket in tickets:
-                error = ticket.error
-                if isinstance(error, Conflict):
-                    continue  # who asked decides anew, and mostly has it made again
-                labels = _SAVED if error is None else (type(error).__name__,)
-                self._add(SAVES, labels, now - ticket.begun)
+    def settle(self, most: int = 0) -> None:
+        """Count what was told, if that is more than so much."""
+        told = self._told
+        if len(told) > most:
+            with self._lock:
+                # What is told meanwhile, by whoever commits, stays behind what is taken here.
+                taken = told[:]
+                del told[: len(taken)]
+                for measure, labels, seconds in taken:
+                    self._add(measure, labels, seconds)
 
     def invalid(self, what: str, error: _E) -> _E:
         """Note that something is refused as not valid; gives the error back, to be raised."""
@@ -140,6 +164,7 @@ class Meter:
 
     def read(self) -> Metrics:
         """All that was counted so far."""
+        self.settle()
         with self._lock:
             series = {
                 measure: {

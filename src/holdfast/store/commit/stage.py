@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from holdfast.errors import Conflict, LimitExceededError, MissingError, ScopeNotFoundError
 from holdfast.seal.codec import MOST_WHOLE
+from holdfast.seal.sealer import write_varint
 from holdfast.store.journal import entry
 from holdfast.store.journal.declared import NOTHING, PREFIX, Declared, parse_declared
 from holdfast.store.journal.entry import Body, Statement
@@ -36,6 +37,7 @@ from holdfast.store.rules.classes import (
     any_sensitive,
     check_external,
     class_of,
+    inferred,
 )
 from holdfast.store.rules.keep import going
 from holdfast.store.rules.sticky import sticky_prefixes
@@ -48,6 +50,7 @@ from holdfast.store.tree.value import emit, emit_parts
 Sign = Callable[[bytes, Callable[[Statement], bytes]], Statement]
 """Makes a checkpoint's statement from the entry's key and the envelope around a statement."""
 _encode = msgspec.msgpack.Encoder().encode
+_BYTE = [bytes([n]) for n in range(128)]
 Laid = Sequence[tuple[Any, bytes, bytes]]
 """(place, ref, data) of atoms that are not stored yet."""
 Ops = Sequence[tuple[Any, ...]]
@@ -138,6 +141,14 @@ class Stage:
             self.overlay = {}
         return self.base
 
+    def read(self, key: str) -> Any:
+        """The value of a key in plain form, as it was before this group; None if there is none."""
+        slot = self.timeline.slot(key)
+        if slot is None:
+            return None
+        settled, codec = self.timeline.settled(slot), self.ledger.codec.plain_reader
+        return self.ledger.value_of(key, settled, codec)
+
     @property
     def unruled(self) -> bool:
         """Whether it is known, without looking, that nothing is declared."""
@@ -169,7 +180,11 @@ class Stage:
         """Build the next entry from what the caller asked for."""
         sequence = self.sequence + 1
         packer = Packer(self.ledger, self.timeline.number, sequence)
-        follow = self._lookups(self, ops, packer)
+        follow, ruled = None, not self.unruled
+        for op in ops:
+            ruled = ruled or op[1][:1] == RESERVED
+        if ruled:
+            follow = self._lookups(self, ops, packer)
         for op in ops:
             operate(self, sequence, op, packer, body.ops)
         if follow is not None:
@@ -178,28 +193,48 @@ class Stage:
 
     def finish(self, body: Body, packer: Packer | None = None, sign: Sign | None = None) -> None:
         """Seal the next entry and chain it."""
-        ledger = self.ledger
+        ledger, timeline, seal = self.ledger, self.timeline, self.ledger.seal
         sequence = self.sequence + 1
-        key = rowkinds.entry(self.timeline.prefix, sequence)
+        key = timeline.prefix + sequence.to_bytes(5, "big")
         if self.announce is not None:
             body.save, self.announce = self.announce, None
-        body.step = self._stepped()
+        if abs(self.ahead - self._told) >= STEP:
+            body.step, self._told = round(self.ahead - self._told), self.ahead
+        pack_rows: list[tuple[bytes, bytes]] = []
+        quiet = False
         if packer is not None:
-            pack_rows, body.packs = packer.rows()
-            body.atoms = packer.packs[0]
-        plain = entry.encode_body(body)
+            quiet, body.atoms = packer.quiet, packer.packs[0]
+            if len(packer.packs) > 1:
+                pack_rows, body.packs = packer.rows()
+        if (
+            body.cause
+            or body.save
+            or body.packs
+            or body.change
+            or body.also
+            or body.reads
+            or body.step
+        ):
+            plain = entry.encode_body(body)
+        else:  # as most are: the same without what is empty
+            plain = _encode((body.time, body.ops, body.atoms))
         commitment = ledger.commit_body(plain)
-        writer, epoch = ledger.seal.writer, ledger.seal.epoch
-        around = (writer, epoch, self.head, commitment)
-        statement = sign(key, partial(entry.make_envelope, *around)) if sign else None
-        envelope = entry.make_envelope(*around, statement)
-        sealed = ledger.seal.seal(
+        writer, epoch, statement = seal.writer, seal.epoch, None
+        if sign is not None:
+            around = (writer, epoch, self.head, commitment)
+            statement = sign(key, partial(entry.make_envelope, *around))
+            envelope = entry.make_envelope(*around, statement)
+            self.checkpoint = sequence
+        else:
+            front = b"\1\0" + writer + (_BYTE[epoch] if epoch < 128 else write_varint(epoch))
+            envelope = front + self.head + commitment
+        sealed = seal.seal(
             ledger.ad(key) + envelope,
             plain,
             commitment,
             writer_outside=True,
             writer=writer,
-            quiet=packer is not None and packer.quiet,
+            quiet=quiet,
         )
         if len(envelope) + len(sealed) > ledger.storage.limits.max_record:
             # Found here, only this change fails and not all that are committed with it.
@@ -209,29 +244,21 @@ class Stage:
             )
         self.rows.append((key, envelope + sealed))
         if packer is not None:
-            self.rows.extend(pack_rows)
-            self.laid.extend(packer.laid)
+            self.rows += pack_rows
+            self.laid += packer.laid
         self.bodies.append(body)
-        self.head = ledger.entry_hash(key, envelope)
+        state = ledger.hash_state()
+        state.update(key + envelope)
+        self.head = state.digest()
         self.sequence = sequence
-        if statement is not None:
-            self.checkpoint = sequence
-
-    def _stepped(self) -> int:
-        """Seconds by which the wall clock stepped since the entry before, if that is worth it."""
-        step = self.ahead - self._told
-        if abs(step) < STEP:
-            return 0
-        self._told = self.ahead
-        return round(step)
 
     def _set(self, sequence: int, key: str, part: Part, packer: Packer, *, how: int = 0) -> Any:
-        tail = [how] if how else []
         if type(part) is Atom:
             ref, place = packer.lay(part)
             self._put(key, Slot(ref, place, self.timeline.number, sequence))
-            return [entry.SET, key, 1, *tail]
+            return [entry.SET, key, 1, how] if how else [entry.SET, key, 1]
         assert type(part) is Branch
+        tail = [how] if how else []
         old = self.slot(key)
         atoms: list[Atom] = []
         op: list[Any] | None = None
@@ -349,10 +376,7 @@ class Stage:
         slots: dict[str, Slot | None] = {}
         breath = Breath(SHORT)
         if kind == DELTA:
-            for key in sorted(timeline.fresh | self.fresh):
-                breath()
-                slot = self.slot(key)
-                slots[key] = timeline.settled(slot) if slot is not None else None
+            slots = self._changed_slots(breath)
             roots = [s.location for s in slots.values() if s and type(s.location) is Node]
         else:
             root = self.fold()
@@ -366,10 +390,7 @@ class Stage:
         start = (timeline.number, at, 0)
         packs = list(node_packs(self.ledger, start, nodes, places, quiet=quiet))
         if kind == DELTA:
-            for key, slot in slots.items():
-                keys.append(key)
-                hint = placed(slot.hint(), places) if slot else None
-                packed.append(pack_slot(slot.described(), hint) if slot else b"")
+            keys, packed = [*slots], [_packed(slot, places) for slot in slots.values()]
         place: Any = (root.place or places[id(root)]) if root and root.count else 0
         plain = _encode(
             Save(
@@ -398,6 +419,18 @@ class Stage:
         self.announce = (at, kind, commitment)
         self.saves.append((at, kind, nodes, places, len(keys)))
         self.fresh = set()
+
+    def _changed_slots(self, breath: Breath) -> dict[str, Slot | None]:
+        """What the keys are now that changed since the save before."""
+        slots: dict[str, Slot | None] = {}
+        for number, key in enumerate(sorted(self.timeline.fresh | self.fresh)):
+            slots[key] = slot = self.slot(key)
+            if not number & 31:
+                breath()
+            if slot is not None and slot.tail:
+                breath()
+                slots[key] = self.timeline.settled(slot)
+        return slots
 
     def _times(self) -> tuple[int, int]:
         """Least and greatest claimed time of the entries since the save before."""
@@ -436,10 +469,12 @@ class Stage:
                 timeline.note_save(at, kind, keys)
             for body in self.bodies:
                 timeline.atoms_since += len(body.atoms) + 8 * len(body.packs)
-                timeline.note_time(body.time)
-            if len(timeline.blocks) > 256:
-                timeline.blocks.clear()
-            timeline.blocks |= self.blocks
+                timeline.latest = max(timeline.latest, body.time)
+                timeline.earliest = min(timeline.earliest or body.time, body.time)
+            if self.blocks:
+                if len(timeline.blocks) > 256:
+                    timeline.blocks.clear()
+                timeline.blocks |= self.blocks
             timeline.sequence = self.sequence
             timeline.head = self.head
             timeline.checkpoint = self.checkpoint
@@ -448,6 +483,16 @@ class Stage:
             if self._redeclared:
                 timeline.redeclare()
             timeline.seen = token
+
+
+def _packed(slot: Slot | None, places: dict[int, Place]) -> bytes:
+    """What a delta holds of a key."""
+    if slot is None:
+        return b""
+    hint = slot.hint()
+    if type(slot.location) is Node:
+        hint = placed(hint, places)
+    return pack_slot(slot.described() if slot.meta else slot.ref, hint)
 
 
 # ---- packs --------------------------------------------------------------------------------------
@@ -472,7 +517,9 @@ class Packer:
 
     def lay(self, atom: Atom) -> tuple[bytes, Any]:
         """(ref, place) of an atom in this entry."""
-        data = atom.data(self.ledger.codec)
+        data = atom.encoded
+        if data is None:
+            data = atom.data(self.ledger.codec)
         size = len(data)
         if size > MOST_ATOM:
             raise LimitExceededError(
@@ -493,8 +540,6 @@ class Packer:
 
     def rows(self) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
         """Rows of the packs, and the commitments that the entry names."""
-        if len(self.packs) == 1:
-            return [], []
         ledger = self.ledger
         line = rows.line(b"V", ledger.number, self.at[0])
         made: list[tuple[bytes, bytes]] = []
@@ -547,28 +592,25 @@ def node_packs(
 # Operations of an entry that is being built: what was asked for, made of what is there.
 
 
-class Ahead(Protocol):
-    """A value that was stored ahead of the entry that names it."""
-
-    def enter(self, stage: Stage) -> None:
-        """Let the entry that is built now take it over."""
-
-
 def operate(
     stage: Stage, sequence: int, op: tuple[Any, ...], packer: Packer, made: list[Any]
 ) -> None:
     """Apply an operation to a stage, and add to `made` what the entry says of it."""
     kind, key = op[0], op[1]
     if kind == "set":
-        meta = _asked_meta(stage, key, op)
+        meta = _asked_meta(stage, key, op) if len(op) > 3 else NONE
         made.append(stage._set(sequence, key, op[2], packer))  # which leaves it without meta
+        if not stage.unruled and not (len(op) > 3 and op[3].schema):
+            meta = _checked(stage, key, op[2], meta)
         if meta is not NONE:
             made += _described(stage, key, meta)
-        _admit(stage, key, op[2:3], packer)
+        if meta is not NONE or inferred(key) is not STANDARD or not stage.unruled:
+            _admit(stage, key, op[2:3], packer)
     elif kind == "append":
         old = stage.live(key)
+        meta = _checked_items(stage, key, op[2], packer, old)
         made.append(stage._append(sequence, key, op[2], packer, old))
-        made += _described(stage, key, meta_of(old))  # if it is so short that it was set whole
+        made += _described(stage, key, meta)  # if it is so short that it was set whole
         _admit(stage, key, op[2], packer, within=1)
     elif kind == "delete":
         stage._put(key, None)
@@ -581,6 +623,10 @@ def operate(
             packer.quiet |= _class(stage, key) == SENSITIVE
     elif kind == "ahead":
         meta = _asked_meta(stage, key, op)
+        if not stage.unruled:
+            # What stands for it: that it is bytes is known, which is not.
+            some = stage.ledger.splitter.atom(stage.ledger.codec.encode(b""))
+            meta = _checked(stage, key, some, meta)
         ahead = [entry.SET, key, op[2]]
         stage._put(key, stage.timeline.changed(sequence, ahead, iter(()), None))
         made.append(ahead)
@@ -593,15 +639,51 @@ def operate(
         old = stage.live(key)
         if old is None:
             raise MissingError(f"{stage.ledger.scope} has no key {key!r} that could expire")
-        meta = op[2].meta(stage.now, meta_of(old))
-        made += _described(stage, key, meta._replace(class_=meta_of(old).class_))
+        known = meta_of(old)
+        meta = op[2].meta(stage.now, known)
+        kept = {"class_": known.class_, "schema": op[2].schema or known.schema}
+        made += _described(stage, key, meta._replace(**kept))
 
 
 def _asked_meta(stage: Stage, key: str, op: tuple[Any, ...]) -> Meta:
     """What is to be known of a key besides the value that it is set to."""
     if len(op) <= 3:
         return NONE
-    return op[3].meta(stage.now, meta_of(stage.live(key)) if op[3].keep else NONE)  # type: ignore[no-any-return]
+    old = meta_of(stage.live(key)) if op[3].keep else NONE
+    return op[3].meta(stage.now, old._replace(schema=0))  # type: ignore[no-any-return]
+
+
+def _checked(stage: Stage, key: str, part: Part, meta: Meta) -> Meta:
+    """Let a value be looked at by what is declared for its key; what is known of it then."""
+    rule = stage.declared.check_of(key) if key[0] != RESERVED else None
+    if rule is None:
+        return meta
+    version = rule.admit(stage.ledger.scope, key, _value_of(stage, part), stage.read)
+    return meta._replace(schema=version)
+
+
+def _checked_items(
+    stage: Stage, key: str, parts: Sequence[Part], packer: Packer, old: Slot | None
+) -> Meta:
+    """The same for what is added to a list; a list that there was not is of this version."""
+    rule = None if stage.unruled or key[0] == RESERVED else stage.declared.check_of(key)
+    meta = meta_of(old)
+    if rule is None:
+        return meta
+
+    def count() -> int:
+        length = old.length() if old is not None else 0
+        return len(stage._items_of(key, old, packer.laid)) if length is None else length
+
+    items = [_value_of(stage, part) for part in parts]
+    version = rule.admit_items(stage.ledger.scope, key, items, count, stage.read)
+    return meta if old is not None else meta._replace(schema=version)
+
+
+def _value_of(stage: Stage, part: Part) -> Any:
+    """What was asked for, with moments as they are, objects as `Typed` and sealed parts open."""
+    codec = stage.ledger.codec
+    return codec.plain_viewer.decode(codec.encode(stage.ledger.splitter.plain_of(part)))
 
 
 def _described(stage: Stage, key: str, meta: Meta) -> list[Any]:
@@ -645,13 +727,10 @@ def _merge(
     point: Any,
     hash_: bytes,
     rests: tuple[int, ...],
-    uploads: Sequence[Ahead],
 ) -> Any:
     """Note what is merged, if the timeline still has the past that the merge rests on."""
     if rests != (stage.ledger.number, stage.origin, stage.merged):
         raise Conflict(f"{stage.ledger.scope}: restored or merged meanwhile; try again")
-    for upload in uploads:
-        upload.enter(stage)
     before, stage.merged = stage.merged, sequence
     return [entry.MERGE, *point, hash_, before]
 

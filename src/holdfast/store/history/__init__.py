@@ -1,1 +1,1 @@
-"""Looking and going back: checkpoints, restore, diff, merge, revert, blame."""
+"""Looking and going back: checkpoints, restore, diff, merge, revert."""

@@ -15,7 +15,7 @@ from holdfast.store.journal.timeline import Timeline, folded_at
 from holdfast.store.names.items import MASK, LongValue
 from holdfast.store.read.reader import Reader, masks, moment, rules_of
 from holdfast.store.rules.lookup import derived
-from holdfast.store.rules.subjects import shown, subject_changes
+from holdfast.store.rules.subjects import alike, shown
 from holdfast.store.tree import refs
 from holdfast.store.tree.difference import (
     MISSING,
@@ -65,6 +65,11 @@ def diff_states(
             _alike(after, ledger, key, [was_slot, now_slot], found, masked=masked)
         if None not in slots:
             expiry_changes(key, meta_of(slots[0]), meta_of(slots[1]), found)
+    if (hide := after.core.redact) is not None and not reveal:
+        found.changes = [
+            replace(one, before=hide(one.before, one.steps), after=hide(one.after, one.steps))
+            for one in found.changes
+        ]
     return found
 
 
@@ -96,11 +101,9 @@ def _alike(
     reader: Reader, ledger: Ledger, key: str, slots: list[Slot], found: Diff, *, masked: bool
 ) -> None:
     """Add how two stored values differ that look alike."""
-    exact, sides = ledger.codec.plain_reader, []
-    for slot in slots:
-        side = shown(reader.core.subjects, ledger.value(slot.ref, slot.location, exact))
-        sides.append(side._replace(value=MASK) if masked else side)
-    subject_changes(reader.core.subjects, key, sides[0], sides[1], found)
+    exact, slot = ledger.codec.plain_reader, slots[1]
+    side = shown(reader.core.subjects, ledger.value(slot.ref, slot.location, exact))
+    alike(key, MASK if masked else side.value, found)
 
 
 def expiry_changes(key: str, before: Meta, after: Meta, found: Diff) -> None:

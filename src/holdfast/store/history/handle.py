@@ -31,9 +31,9 @@ from holdfast.store.names.arguments import (
     listed,
     unawaited,
 )
-from holdfast.store.names.cause import Cause, cause_now
+from holdfast.store.names.cause import CAUSE, Cause, cause_now
 from holdfast.store.names.items import Entry, Page, ScopeInfo
-from holdfast.store.names.scope import KINDS, Scope, check_key
+from holdfast.store.names.scope import KINDS, Scope, check_key, known_key
 from holdfast.store.names.threads import MUCH, leave_loop
 from holdfast.store.read.change_block import ScopedChange
 from holdfast.store.read.reader import Reader, microseconds, moment
@@ -76,9 +76,10 @@ class LineHandle:
         cause: Cause | None = None,
         attempt: int = 1,
     ) -> Plan:
-        self.check_present()
+        if self.reader.at is not None:
+            self.check_present()
         target = (self.scope, self.timeline, operations, expects or {}, None)
-        change = build_change(self.core, [target], cause=cause or cause_now(), attempt=attempt)
+        change = build_change(self.core, [target], cause=cause or CAUSE.get(), attempt=attempt)
         return change, finish
 
     def plan_set(
@@ -90,9 +91,11 @@ class LineHandle:
         subject: str | None = None,
     ) -> Plan:
         """Set one key."""
-        key = check_key(key)
-        check_version(if_version)
-        expects = {key: if_version} if if_version is not None else None
+        key = known_key(key) if type(key) is str else check_key(key)
+        expects = None
+        if if_version is not None:
+            check_version(if_version)
+            expects = {key: if_version}
         if subject is not None:
             self.core.subjects.expect([subject])
         operation = Operation("set", key, value, terms, subject)
@@ -212,13 +215,15 @@ class LineHandle:
     def place(self) -> tuple[Scope, str, int]:
         """(scope, timeline, sequence) of the newest entry that this handle sees."""
         try:
-            line = self.reader.at or self.history.points.line()
+            line = self.reader.at or self.history.points.line(past=False)
         except ScopeNotFoundError:
             return self.scope, self.timeline, 0
         return self.scope, self.timeline, line.sequence
 
     def root(self) -> str:
         """Commitment to the whole state, in hexadecimal."""
+        if self.core.guard is not None:
+            self.core.guard.read(self.scope)
         line = self.reader.now()
         if line is None:
             raise ScopeNotFoundError(f"there is no scope {self.scope} in this store")

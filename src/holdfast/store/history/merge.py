@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from holdfast.errors import (
     Conflict,
@@ -26,33 +26,22 @@ from holdfast.errors import (
     MergeConflictError,
     PrunedError,
 )
-from holdfast.store.commit.core import Core, build_change, build_target
-from holdfast.store.commit.stage import Ahead
+from holdfast.store.commit.core import build_change
 from holdfast.store.history.checkpoint import History
-from holdfast.store.history.diff import expiry_changes, shown_value
+from holdfast.store.history.diff import expiry_changes
 from holdfast.store.history.handle import UPDATES, LineHandle
-from holdfast.store.history.merge_values import (
-    Both,
-    free_name,
-    merge_meta,
-    merge_values,
-    meta_along,
-    meta_beside,
-)
+from holdfast.store.history.merge_values import merge_meta, merge_values, meta_along
 from holdfast.store.history.restore import is_further, told
-from holdfast.store.journal import entry as entries
 from holdfast.store.journal.declared import PREFIX
 from holdfast.store.journal.entry import Body
-from holdfast.store.journal.floor import floor_of
 from holdfast.store.journal.ledger import Ledger
-from holdfast.store.journal.lifetime import KEEP, NONE, Meta, terms_of
+from holdfast.store.journal.lifetime import KEEP, Meta, terms_of
 from holdfast.store.journal.slot import Slot, meta_of, ref_of, said_of
 from holdfast.store.journal.timeline import Timeline
-from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_flag, check_plain_function, check_timeline
 from holdfast.store.names.cause import cause_now
-from holdfast.store.names.items import MASK, Entry, LongValue
-from holdfast.store.names.scope import RESERVED, Scope
+from holdfast.store.names.items import MASK, Entry
+from holdfast.store.names.scope import Scope
 from holdfast.store.read.reader import Reader, rules_of
 from holdfast.store.rules.classes import sensitive
 from holdfast.store.rules.ephemeral import ephemeral_prefixes
@@ -60,7 +49,7 @@ from holdfast.store.rules.gate_request import Operation
 from holdfast.store.rules.lookup import derived
 from holdfast.store.rules.owned import TABLE, Owned
 from holdfast.store.rules.sticky import sticky_prefixes
-from holdfast.store.rules.subjects import Kept, Shown, Subject, erased, opened_changes, shown
+from holdfast.store.rules.subjects import Shown, opened_changes, shown
 from holdfast.store.tree.difference import (
     DELETED,
     Diff,
@@ -89,8 +78,8 @@ class MergeConflict:
     ours: Any
     theirs: Any
     our_entry: Entry | None
-    """The entry that last wrote (or removed) the key on our side: its time, its cause. None if
-    there is none, or if that entry was pruned."""
+    """The entry that wrote the key on our side: its time, its cause. None if there is none: the key
+    is not there; `log(key=…)` tells what removed it."""
     their_entry: Entry | None
     sensitive: bool = False
     """Whether the key is of class sensitive."""
@@ -129,7 +118,7 @@ def _told(entry: Entry | None) -> str:
 # ---- merge --------------------------------------------------------------------------------------
 
 
-STRATEGIES = ("ask", "ours", "theirs", "newest", "both")
+STRATEGIES = ("ask", "ours", "theirs")
 Strategy = str | Callable[[MergeConflict], Any]
 
 
@@ -166,37 +155,15 @@ class Merged:
         return "\n".join([head, *(f"  {key}" for key in self.keys), *map(str, self.conflicts)])
 
 
-class Carrier(Protocol):
-    """What takes over values that are too long to be read whole, on their way into the scope."""
-
-    shapes: dict[str, list[Any]]
-    """By key, how the entry names its value."""
-
-    @property
-    def uploads(self) -> Sequence[Ahead]:
-        """Those that the entry takes over."""
-        ...
-
-    def write(self, key: str, source: Slot, class_: str) -> None:
-        """Store a value anew for a key."""
-
-    def commit(self, run: Callable[[], int]) -> int:
-        """Commit the entry that names them; while that is tried, nobody sweeps them."""
-
-    def close(self) -> None:
-        """Drop what no entry names."""
-
-
 def merge_state(
     handle: LineHandle,
     other: Any,
-    carried: Callable[[Core, Timeline], Carrier],
     *,
     strategy: Strategy,
     dry_run: bool,
     reason: str | None,
 ) -> Merged:
-    """Look and commit until nobody was faster in between. `carried` makes what long values need."""
+    """Look and commit until nobody was faster in between."""
     check_flag(dry_run, "dry_run")
     if strategy not in STRATEGIES:
         if not callable(strategy):
@@ -207,14 +174,12 @@ def merge_state(
         handle.ask("merge", f"{point[0]}@{point[1]}")
     for attempt in range(1, UPDATES + 1):
         merging = handle.reader.past_damage(partial(_settled, handle, point, strategy))
-        if dry_run:
-            merging.check()
         if dry_run or not merging.changed:
             return merging.result(None, dry_run=dry_run)
         if strategy == "ask" and merging.conflicts:
             raise MergeConflictError(_asked(merging), merging.conflicts)
         try:
-            return merging.result(_commit(merging, carried, reason, attempt))
+            return merging.result(_commit(merging, reason, attempt))
         except Conflict:  # what was looked at has changed: looked at again
             if attempt == UPDATES:
                 raise
@@ -241,36 +206,22 @@ def _asked(merging: Merging) -> str:
     shown = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
     return (
         f"{merging.handle.scope}: {merging.label} and {merging.handle.timeline} have both changed "
-        f"{shown}; nothing was merged. Give a strategy: ours, theirs, newest, both or a function"
+        f"{shown}; nothing was merged. Give a strategy: ours, theirs or a function"
     )
 
 
-def _commit(
-    merging: Merging,
-    carrier: Callable[[Core, Timeline], Carrier],
-    reason: str | None,
-    attempt: int,
-) -> int:
+def _commit(merging: Merging, reason: str | None, attempt: int) -> int:
     core = merging.handle.core
     cause = cause_now(reason=reason if reason is not None else f"merge of {merging.label}")
-    carried = carrier(core, merging.line)
-    with _as_one_entry(), closing(carried):
-        for one in merging.operations:
-            if merging.carries(one):
-                class_ = one.terms.class_ if one.terms is not None else ""
-                carried.write(one.key, merging.long[one.value], class_)
+    with _as_one_entry():
         asked = told(merging.asked, merging.handle.reader)
-        change = build_change(
-            core, [asked], cause=cause, looked=True, attempt=attempt, stored=carried.shapes
-        )
+        change = build_change(core, [asked], cause=cause, looked=True, attempt=attempt)
         (target,) = change.targets
         target.create = False  # a scope that is deleted meanwhile does not come back
         if target.ledger is None or target.ledger.number != merging.ledger.number:
             raise Conflict(f"{target.scope} was deleted meanwhile", [str(target.scope)])
-        rests = (merging.their_hash, merging.rests, carried.uploads)
-        target.ops.insert(0, ("merge", "", merging.theirs, *rests))
-        change.fences += merging.decisions.fences
-        return carried.commit(lambda: core.run(change)[0].sequence)
+        target.ops.insert(0, ("merge", "", merging.theirs, merging.their_hash, merging.rests))
+        return core.run(change)[0].sequence
 
 
 @contextmanager
@@ -308,15 +259,11 @@ class Merging:
         self.bases = self.ancestry.common(self.ours, self.theirs)
         self._names = {0: "main", self.line.number: handle.timeline, other.number: point[0]}
         self.saves = saves
-        self._removals: dict[Point, dict[str, int]] = {}
         self.changed: dict[str, tuple[list[Slot | None], Slot | None]] = {}
         self.conflicts: list[MergeConflict] = []
         self.operations: list[Operation] = []
         self.expects: dict[str, int] = {}
         self.left: list[str] = []
-        self.decisions = Decisions(self.handle.core, self.handle.scope)
-        self.long: dict[LongValue, Slot] = {}
-        """Where values lie that are too long to be read whole."""
         self.diff = Diff(f"{self.handle.timeline}@{self.head}", "merged")
         self.time = self.handle.core.clock.checked()
 
@@ -350,7 +297,7 @@ class Merging:
         if self.theirs in self.bases:
             return {}
         bases = [self._view(base) for base in self.bases]
-        now = self.their_line = self._view(self.theirs)
+        now = self._view(self.theirs)
         there = Reader(self.handle.core, self.handle.scope, self._name(self.theirs[0]), now)
         self.their_rules = rules_of((there, now))
         self.rules = list(dict.fromkeys([self.line.declared, *self.their_rules]))
@@ -421,28 +368,21 @@ class Merging:
             value = merge_values(key, self._value(key, bases[0]), here, there, decide)
         masked, declared = sensitive(key, [ours, theirs], self.rules), self.line.declared
         along = meta_along(key, meta_of(theirs), self.their_rules, declared)
-        if type(value) is Both:
-            beside = free_name(key, self._taken)
-            meta = meta_beside(key, beside, along, declared)
-            self._write(beside, DELETED, value.theirs, NONE, meta, masked)
-            self.expects[beside] = 0
-            value = value.ours
         if value is here and mine != ref_of(theirs):
             meta = meta_of(ours)
         elif value is there and mine != ref_of(theirs):
             meta = along
         else:
             meta = merge_meta(key, [meta_of(one) for one in bases], meta_of(ours), along, declared)
+            if mine != ref_of(theirs):  # made of both: by no schema was it checked
+                meta = meta._replace(schema=0)
         self._write(key, here, value, meta_of(ours), meta, masked)
-
-    def _taken(self, key: str) -> bool:
-        return self.line.slot(key) is not None or key in self.expects or key in self.changed
 
     def _write(
         self, key: str, before: Any, after: Any, old: Meta, meta: Meta, masked: bool
     ) -> None:
         """Note that a key becomes a value, with the expiry and class that come with it."""
-        stays = before is not DELETED and meta == old
+        stays = before is not DELETED and meta in (old, old._replace(schema=0))
         terms = KEEP if stays else terms_of(meta)
         known = len(before) if type(before) is list else 0
         if same(before, after):
@@ -474,8 +414,7 @@ class Merging:
         masked = sensitive(key, slots, self.rules)
 
         def decide(path: str, base: Any, here: Any, there: Any) -> Any:
-            mine = self._writer(key, slots[0], self.line, self.ours)
-            other = self._writer(key, slots[1], self.their_line, self.theirs)
+            mine, other = [self._writer(slot) for slot in slots[:2]]
             was, *sides = [shown(self.handle.core.subjects, value) for value in (base, here, there)]
             ours, theirs = (side.value for side in sides)
             conflict = MergeConflict(key, path, was.value, ours, theirs, mine, other, masked)
@@ -490,45 +429,11 @@ class Merging:
     def _decide(self, conflict: MergeConflict, sides: list[Shown], base: Shown) -> Any:
         strategy, (ours, theirs) = self.strategy, (side.stored for side in sides)
         if callable(strategy):
-            return self.decisions.stored(conflict.key, strategy(conflict), sides, base)
-        if strategy == "both" and not _whole(conflict.key):
-            if ours is DELETED or theirs is DELETED:
-                return theirs if ours is DELETED else ours
-            # Of the library's own records nobody would read a second one.
-            return ours if conflict.key[0] == RESERVED else Both(ours, theirs)
-        if strategy == "newest":
-            mine, other = conflict.our_entry, conflict.their_entry
-            if mine is None or other is None:
-                raise PrunedError(
-                    f"{self.handle.scope}: the entry that removed {conflict.key!r} was pruned, so "
-                    "nothing says which side is the newest, and nothing was merged. Give another "
-                    "strategy: ours, theirs, both or a function"
-                )
-            return theirs if other.time > mine.time else ours
+            return _as_stored(self.handle.scope, conflict.key, strategy(conflict), sides, base)
         return theirs if strategy == "theirs" else ours
 
-    def _writer(self, key: str, slot: Slot | None, line: Timeline, side: Point) -> Entry | None:
-        """The entry by which a side last wrote or removed a key; None if that is pruned."""
-        slot = slot or line.slot(key)  # what has expired was written all the same
-        if slot is not None:
-            return self._entry((slot.timeline, slot.sequence))
-        first = self.ancestry.origin(side)
-        removed = self._removed(side, first).get(key, 0)
-        if not removed and floor_of(self.ledger, side[0]).sequence > first:
-            return None
-        at = removed or first  # else by the restore or fork that it began with
-        return self._entry((side[0], at)) if at else None
-
-    def _removed(self, side: Point, origin: int) -> dict[str, int]:
-        """Keys that a side has deleted since its last restore or fork, and the entry that did."""
-        if side not in self._removals:
-            found: dict[str, int] = {}
-            history = History(self.handle.core, self.handle.scope, self._name(side[0]))
-            for row, _, body in history.entries(newest_first=False, low=origin, high=side[1]):
-                gone = [op[1] for op in body.ops if op[0] == entries.DELETE]
-                found.update(dict.fromkeys(gone, rowkinds.sequence_of(row)))
-            self._removals[side] = found
-        return self._removals[side]
+    def _writer(self, slot: Slot | None) -> Entry | None:
+        return self._entry((slot.timeline, slot.sequence)) if slot is not None else None
 
     def _entry(self, point: Point) -> Entry:
         history = History(self.handle.core, self.handle.scope, self._name(point[0]))
@@ -541,22 +446,6 @@ class Merging:
         return self._names[timeline]
 
     # what comes of it
-
-    def carries(self, operation: Operation) -> bool:
-        """Whether its value is too long to be read whole, and stored anew as it is."""
-        return type(operation.value) is LongValue and operation.value in self.long
-
-    def check(self) -> None:
-        """Build the entry, but for values that are carried over whole, and drop it.
-
-        So a dry run is refused what the merge would be. Gates are not asked.
-        """
-        core, line = self.handle.core, self.handle
-        short = [one for one in self.operations if not self.carries(one)]
-        sealed = core.subjects.sealed(line.scope, short, {})
-        target = build_target(core, line.scope, line.timeline, sealed, self.expects)
-        with _as_one_entry(), self.line.lock:
-            core.stage(self.line).add(core.prepared(self.ledger, target), Body(self.time))
 
     @property
     def asked(self) -> Any:
@@ -596,10 +485,6 @@ class Merging:
         try:
             return self.ledger.value(slot.ref, slot.location, self.ledger.codec.plain_reader)
         except LimitExceededError:
-            found = shown_value(self.ledger, slot.ref, slot.location)
-            if type(found) is LongValue:
-                self.long[found] = slot
-                return found
             raise LimitExceededError(
                 f"{self.handle.scope}: the value of {key!r} is too long to be merged, and nothing "
                 "was; `adopt` takes over another timeline whole"
@@ -612,64 +497,24 @@ def _whole(key: str) -> bool:
     return rule is not None and rule.merge == Owned.WHOLE
 
 
-# ---- merge sealed -------------------------------------------------------------------------------
-# Conflicts of a merge over what is sealed for subjects.
-#
-# Who decides is shown the values open, as a read gives them, and `ERASED` where nobody can. What is
-# written is either one of them exactly as it is stored, or sealed for the subject of all of them.
-# Nothing that was sealed on a side becomes open by a decision.
+def _as_stored(scope: Scope, key: str, decided: Any, sides: Sequence[Shown], base: Shown) -> Any:
+    """What to write, in plain form, for what a function has decided on seeing these values.
 
-
-class Decisions:
-    """What was decided in one merge, as it is to be written."""
-
-    def __init__(self, core: Core, scope: Scope) -> None:
-        self._core = core
-        self._scope = scope
-        self._subjects: dict[str, Subject] = {}
-
-    @property
-    def fences(self) -> tuple[Subject, ...]:
-        """Subjects for whom something was sealed: they must still be there at the commit."""
-        return tuple(self._subjects.values())
-
-    def stored(self, key: str, decided: Any, sides: Sequence[Shown], base: Shown) -> Any:
-        """What to write, in plain form, for what somebody has decided on seeing these values."""
-        if _whole(key):
-            for side in sides:
-                if same(decided, side.value):
-                    return side.stored
-            raise InvalidInputError(
-                f"{self._scope}: what the function returned for {key!r} is of neither side: its "
-                "owner wants it from one of them as it is; nothing was merged. Return "
-                "conflict.ours or conflict.theirs"
-            )
-        values = [*sides, base]
-        ids = frozenset[bytes]().union(*(one.ids for one in values))
-        if not ids or decided is DELETED:
-            return decided
-        # Where an open and a sealed one look alike, the sealed one is meant.
-        for one in sorted(values, key=lambda one: not one.ids):
-            if same(decided, one.value):
-                return one.stored
-        if len(ids) > 1 or not all(side.whole for side in sides):
-            raise InvalidInputError(
-                f"{self._scope}: what the function returned for {key!r} is made of values that "
-                "are not all sealed, as a whole, for one subject, so that nothing says for whom to "
-                "seal it; nothing was merged. Return one of the conflict's values or DELETED, and "
-                "set the key with subject= afterwards"
-            )
-        return self._sealed(key, decided, *ids)
-
-    def _sealed(self, key: str, value: Any, id: bytes) -> Any:
-        subjects = self._core.subjects
-        name = subjects.name_of(id)
-        if name is None:
-            raise erased(self._scope, key)
-        asked = [Operation("set", key, value, None, name)]
-        (operation,) = subjects.sealed(self._scope, asked, self._subjects)
-        Kept(name, id).check(self._scope, key, self._subjects.values())
-        return operation.value
+    Nothing that was sealed for a subject on a side becomes open by a decision: then, and of what is
+    taken whole, it is one of the values, as that is stored.
+    """
+    values = list(sides) if _whole(key) else [*sides, base]
+    if not _whole(key) and (decided is DELETED or not any(one.ids for one in values)):
+        return decided
+    # Where an open and a sealed one look alike, the sealed one is meant.
+    for one in sorted(values, key=lambda one: not one.ids):
+        if same(decided, one.value):
+            return one.stored
+    raise InvalidInputError(
+        f"{scope}: what the function returned for {key!r} is of neither side: its owner wants it "
+        "from one of them as it is, or it is sealed for a subject; nothing was merged. Return "
+        "conflict.ours or conflict.theirs, and set the key afterwards"
+    )
 
 
 # ---- ancestry -----------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ different ways, somebody has to decide: `decide` is asked, and only there.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,7 +23,6 @@ from holdfast.seal.codec import Typed
 from holdfast.store.commit.stage import operate
 from holdfast.store.journal.declared import Declared
 from holdfast.store.journal.lifetime import Meta
-from holdfast.store.names.scope import KEY_LENGTH
 from holdfast.store.rules.classes import SENSITIVE, Classed, Rules, class_by, class_of
 from holdfast.store.tree.difference import DELETED, identity, into, same
 from holdfast.store.tree.sequence import aligned
@@ -35,20 +33,13 @@ if TYPE_CHECKING:
     from holdfast.store.journal.timeline import Timeline
 
 
-class Both(NamedTuple):
-    """A decision to keep the two values beside each other, as far as the place allows that."""
-
-    ours: Any
-    theirs: Any
-
-
 Decide = Callable[[str, Any, Any, Any], Any]
 """From the path and what stands there before, in ours and in theirs (`DELETED` where there is
-nothing) to what shall stand there: a value, `DELETED` or `Both`."""
+nothing) to what shall stand there: a value or `DELETED`."""
 
 
 def merge_values(path: str, base: Any, ours: Any, theirs: Any, decide: Decide) -> Any:
-    """One value of two; `DELETED` stands for none. `Both`, if that was decided for all of it."""
+    """One value of two; `DELETED` stands for none."""
     if same(ours, theirs) or same(base, theirs):
         return ours
     if same(base, ours):
@@ -72,21 +63,8 @@ def _objects(path: str, base: Any, ours: Typed, theirs: Typed, decide: Decide) -
     if type(base) is Typed and (base.name, base.version) == kind:
         inner = base.value
 
-    def decide_inside(at: str, *values: Any) -> Any:
-        decided = decide(at, *values)
-        if type(decided) is Both:
-            raise _Whole  # an object has no place for a second value
-        return decided
-
-    try:
-        merged = merge_values(path, inner, ours.value, theirs.value, decide_inside)
-    except _Whole:
-        return Both(ours, theirs)
+    merged = merge_values(path, inner, ours.value, theirs.value, decide)
     return Typed(ours.name, ours.version, merged)
-
-
-class _Whole(Exception):
-    """What cannot be kept beside its other inside of an object is kept with all of the object."""
 
 
 # mappings
@@ -95,35 +73,12 @@ class _Whole(Exception):
 def _fields(path: str, base: Any, ours: Any, theirs: Any, decide: Decide) -> Any:
     first, second = (theirs, ours) if list(ours) == list(base) else (ours, theirs)
     merged: dict[Any, Any] = {}
-    beside: dict[Any, Any] = {}
     for name in {**first, **second}:
         values = [side.get(name, DELETED) for side in (base, ours, theirs)]
         value = merge_values(into(path, name), values[0], values[1], values[2], decide)
-        if type(value) is Both:
-            merged[name] = value.ours
-            beside[name] = value.theirs
-        elif value is not DELETED:
+        if value is not DELETED:
             merged[name] = value
-    for name, value in beside.items():
-        merged[free_name(str(name), lambda taken: taken in merged)] = value
     return merged
-
-
-def free_name(name: str, taken: Callable[[str], bool]) -> str:
-    """What theirs is called beside ours: NAME~theirs, NAME~theirs2 and so on.
-
-    A key has a length: of a name that is too long for this, a hash stands for its end.
-    """
-    number = 1
-    while True:
-        end = f"~theirs{number if number > 1 else ''}"
-        found = name + end
-        if len(found) > KEY_LENGTH:
-            digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:16]
-            found = f"{name[: KEY_LENGTH - len(end) - len(digest) - 1]}~{digest}{end}"
-        if not taken(found):
-            return found
-        number += 1
 
 
 # lists
@@ -169,9 +124,7 @@ def _items(path: str, base: list[Any], ours: list[Any], theirs: list[Any], decid
         value = item
         if item is not was or other.items[number] is not was:
             value = merge_values(f"{path}[{at}]", was, item, other.items[number], decide)
-        if type(value) is Both:
-            merged += value
-        elif value is not DELETED:
+        if value is not DELETED:
             merged.append(value)
         at += item is not DELETED
     return merged
@@ -232,11 +185,3 @@ def merge_meta(key: str, bases: list[Meta], ours: Meta, theirs: Meta, declared: 
     if kinds[0] != SENSITIVE and SENSITIVE in kinds:
         return found._replace(class_=SENSITIVE)
     return found
-
-
-def meta_beside(key: str, beside: str, theirs: Meta, declared: Declared) -> Meta:
-    """Those of a copy under another name: they are what they were, whatever that name tells."""
-    class_ = class_of(key, theirs.pack(), declared)
-    if class_of(beside, theirs.pack(), declared) == class_:
-        return theirs
-    return theirs._replace(class_=class_)

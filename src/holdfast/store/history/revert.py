@@ -52,7 +52,7 @@ FOLLOWED = 5000
 _STAYS = {
     entries.CHECKPOINT: "changed no key: a checkpoint stays",
     entries.FORK: "began this timeline: that stays",
-    entries.RESTORE: "is a restore, which is undone whole, by restoring its backup",
+    entries.RESTORE: "is a restore, which is undone whole: restore entry {}, the state before it",
     entries.MERGE: "is a merge, and what it brought counts as known: merging that timeline again "
     "does not bring it back; to merge anew, restore to before the merge instead",
     entries.REKEY: "changed no key: the new data key stays",
@@ -61,6 +61,7 @@ _STAYS = {
     entries.PRUNE: "pruned what was before it: that does not come back",
     entries.LOST: "changed no key: it tells of entries that were lost",
     entries.TAKEN: "changed no key: it stands for an entry that was lost",
+    entries.SPOILT: "changed no key: it states which rows are damaged for good",
 }
 """Why an operation that names no key is not undone."""
 _WHOLE = frozenset({"restore", "merge"})
@@ -232,8 +233,6 @@ class Undoing:
         """The first of the entries that changed each key."""
         self.others: dict[str, int] = {}
         """The newest entry of somebody else that changed the key since."""
-        self.appended: set[str] = set()
-        """Keys that others only appended to since."""
         self.restores: dict[int, bool] = {}
         """Restores since, and whether they are among the entries to undo."""
         self.stays: dict[str, list[int]] = {}
@@ -283,9 +282,9 @@ class Undoing:
             sequence = rowkinds.sequence_of(row)
             mine = chosen(sequence, body)
             found = found or mine
-            for op, (kind, key) in zip(body.ops, entries.touched(body.ops), strict=True):
+            for op, (_, key) in zip(body.ops, entries.touched(body.ops), strict=True):
                 if mine or op[0] != entries.META or body.cause != READ:  # which is no change
-                    self._note(sequence, op[0], kind, key, mine)
+                    self._note(sequence, op[0], key, mine)
             if mine and body.ops and all(derived(key) for _, key in entries.touched(body.ops)):
                 self.stays.setdefault(_BUILT, []).append(sequence)
             if mine and body.also:
@@ -307,21 +306,17 @@ class Undoing:
             self.stays[_PRUNED] = found
         return bool(found)
 
-    def _note(self, sequence: int, code: int, kind: str, key: str, mine: bool) -> None:
+    def _note(self, sequence: int, code: int, key: str, mine: bool) -> None:
         if derived(key):
             return  # it follows what it was derived from
         if code == entries.RESTORE and (self.first or mine):
             self.restores[sequence] = mine
         if code not in entries.KEYED:
             if mine:
-                self.stays.setdefault(_STAYS[code], []).append(sequence)
+                self.stays.setdefault(_STAYS[code].format(sequence - 1), []).append(sequence)
         elif mine:
             self.first.setdefault(key, sequence)
         elif key in self.first:
-            if kind != "append":
-                self.appended.discard(key)
-            elif key not in self.others:
-                self.appended.add(key)
             self.others[key] = sequence
 
     def note_together(self) -> None:
@@ -403,8 +398,6 @@ class Undoing:
         who = f" by {entry.cause.actor}" if entry.cause.actor else ""
         if moved.get(key) == since:
             return f"a restore set it since, at entry {since}{who}"
-        if key in self.appended:
-            return f"others appended behind what is to be undone, at entry {since}{who}"
         return f"it was changed since, at entry {since}{who}"
 
     # the past

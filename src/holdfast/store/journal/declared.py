@@ -15,6 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
+from importlib import import_module
 from typing import Any, ClassVar, Self, TypeVar
 
 from holdfast.errors import (
@@ -25,6 +26,7 @@ from holdfast.errors import (
     NewerFormatError,
     StateIntegrityError,
 )
+from holdfast.exports import RULES
 from holdfast.store.names.scope import Scope, check_key
 
 PREFIX = "$declared/"
@@ -56,6 +58,15 @@ class Declaration(ABC):
     def data(self) -> dict[str, Any]:
         """What is kept: plain data."""
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
+    def along(self) -> dict[str, Any]:
+        """Keys and values that are written together with it, where they are not there."""
+        return {}
+
+    def check_fit(  # noqa: B027 most fit whatever there is
+        self, read: Callable[[str], Any], known: Callable[[], Sequence[Declaration]]
+    ) -> None:
+        """Refuse what does not fit what is declared, and stored, already; `read` gives values."""
 
     def beside(self, others: Sequence[Declaration]) -> Self:
         """The same, where what else is declared matters to it."""
@@ -93,16 +104,50 @@ class PrefixDeclaration(Declaration):
         return self.prefix + "*"
 
 
+@dataclass(frozen=True)
+class CheckingDeclaration(PrefixDeclaration):
+    """A declaration that looks at values before they are written, and says of which version they
+    are; read again later, an older one may be led to what it is now."""
+
+    def admit(self, scope: Scope, key: str, value: Any, read: Callable[[str], Any]) -> int:
+        """Refuse a value in plain form by raising; else the version that is noted beside it.
+
+        `read` gives values of the scope's own keys.
+        """
+        return 0
+
+    def admit_items(
+        self,
+        scope: Scope,
+        key: str,
+        items: Sequence[Any],
+        count: Callable[[], int],
+        read: Callable[[str], Any],
+    ) -> int:
+        """The same for what is added to a list; `count` tells how many it has before."""
+        return 0
+
+    def leads(self, version: int, read: Callable[[str], Any]) -> bool:
+        """Whether values of a version are led to what they are now when they are read."""
+        return False
+
+    def led(self, key: str, value: Any, version: int, read: Callable[[str], Any]) -> Any:
+        """What a value of an older version is now."""
+        return value
+
+
 _Kind = TypeVar("_Kind", bound=Declaration)
 
 
 class Declared:
     """All that is declared of a scope at one moment."""
 
-    __slots__ = ("_kinds", "_prefixes", "all")
+    __slots__ = ("_kinds", "_prefixes", "all", "checks")
 
     def __init__(self, found: Sequence[Declaration] = ()) -> None:
         self.all = tuple([one.beside(found) for one in found])
+        checks = [one for one in self.all if isinstance(one, CheckingDeclaration)]
+        self.checks = tuple(sorted(checks, key=lambda one: -len(one.prefix)))
         self._kinds: dict[type[Declaration], tuple[Any, ...]] = {}
         for one in self.all:
             self._kinds[type(one)] = (*self._kinds.get(type(one), ()), one)
@@ -118,6 +163,13 @@ class Declared:
         """The declarations of one kind, in the order of their keys."""
         return self._kinds.get(kind, ())
 
+    def check_of(self, key: str) -> CheckingDeclaration | None:
+        """What looks at values of a key; of several, the one with the longest prefix."""
+        for one in self.checks:  # the longest first
+            if key.startswith(one.prefix):
+                return one
+        return None
+
     def prefixes(self, kind: type[PrefixDeclaration]) -> tuple[str, ...]:
         """The prefixes that declarations of one kind are about."""
         return self._prefixes.get(kind, ())
@@ -126,6 +178,14 @@ class Declared:
 NOTHING = Declared()
 KINDS: dict[str, type[Declaration]] = {}
 """The kinds of declarations that there are; they are made from what stands here."""
+
+
+def _kind(name: str) -> type[Declaration] | None:
+    """A kind by its name; those of layers above are imported when they are first met."""
+    if name not in KINDS and name in RULES:
+        module, _, cls = RULES[name].partition(":")
+        KINDS[name] = getattr(import_module(module), cls)
+    return KINDS.get(name)
 
 
 def parse_declared(
@@ -146,7 +206,7 @@ def _parse(scope: Scope, key: str, slot: Any, read: Callable[[Any], Any]) -> Dec
         raise  # the entries give it again
     except StateIntegrityError:  # of a rule that is lost nobody may go on as if there were none
         raise unreadable from None
-    kind = KINDS.get(key[len(PREFIX) :].partition("/")[0])
+    kind = _kind(key[len(PREFIX) :].partition("/")[0])
     if kind is None or type(data) is not dict:
         raise NewerFormatError(
             f"{scope}: {key!r} declares something that this version does not know; "

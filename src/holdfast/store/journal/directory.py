@@ -184,7 +184,7 @@ class Directory:
         self._commit_row = self.commitments.domain(b"store-row")
         self.lanes = Lanes(storage, self.commitments.domain(b"feed"))
         self.lapses = Lapses(clock)
-        self._ledgers: OrderedDict[Scope, Ledger] = OrderedDict()
+        self.held: OrderedDict[Scope, Ledger] = OrderedDict()
         self._lock = threading.RLock()
         self.numbers = Numbers(self)
 
@@ -231,16 +231,16 @@ class Directory:
 
     def ledger(self, scope: Scope, *, create: bool = False) -> Ledger:
         """The scope, opened; brought into being if it may be."""
-        ledger = self._ledgers.get(scope)
+        ledger = self.held.get(scope)
         if ledger is not None:
             return ledger
         self.check_open()
         with self._lock:
-            if (ledger := self._ledgers.get(scope)) is None:
+            if (ledger := self.held.get(scope)) is None:
                 ledger = self._find(scope, create)
                 if ledger is None:
                     raise ScopeNotFoundError(f"there is no scope {scope} in this store")
-                self._ledgers[scope] = ledger
+                self.held[scope] = ledger
                 self._evict()
             return ledger
 
@@ -251,11 +251,11 @@ class Directory:
         return None
 
     def _evict(self) -> None:
-        while len(self._ledgers) > LEDGERS:
-            for scope, ledger in self._ledgers.items():
+        while len(self.held) > LEDGERS:
+            for scope, ledger in self.held.items():
                 if ledger.birth is None:
                     ledger.stale = True
-                    del self._ledgers[scope]
+                    del self.held[scope]
                     break
             else:
                 return
@@ -355,8 +355,8 @@ class Directory:
         """Drop what is held of a scope, so that it is read again."""
         with self._lock:
             ledger.stale = True
-            if self._ledgers.get(ledger.scope) is ledger:
-                del self._ledgers[ledger.scope]
+            if self.held.get(ledger.scope) is ledger:
+                del self.held[ledger.scope]
             if self.ring is not None:
                 self.ring.forget(ledger.id)  # it may be erased: then nobody shall have its key
 
@@ -380,9 +380,9 @@ class Directory:
     def lost(self) -> None:
         """Nothing that is held can be trusted to be what is stored."""
         with self._lock:
-            for ledger in self._ledgers.values():
+            for ledger in self.held.values():
                 ledger.stale = True
-            self._ledgers.clear()
+            self.held.clear()
 
     def commit_ring(self, ledgers: Sequence[Ledger]) -> None:
         """Make the keys of new scopes durable, before anything sealed with them is."""
@@ -441,22 +441,31 @@ class Directory:
     def timelines(self, ledger: Ledger, after: int = -1) -> list[tuple[int, str, int, int]]:
         """(number, name, parent's number, entry it starts from) of the timelines behind one."""
         prefix = b"T" + ledger.number.to_bytes(rowkinds.SCOPE, "big")
-        found = []
-        low = prefix if after < 0 else rowkinds.line(b"T", ledger.number, after) + b"\0"
-        for key, row in each(self.storage.scan, low, rowkinds.after(prefix)):
-            name, parent, start = _decode(ledger.open_row(key, row))
-            found.append((rowkinds.line_of(key), name, parent, start))
-        return found
+        with self._lock:  # rows of timelines are never changed: those read before are kept
+            found, low = ledger.made, prefix
+            if found:
+                low = rowkinds.line(b"T", ledger.number, found[-1][0]) + b"\0"
+            for key, row in each(self.storage.scan, low, rowkinds.after(prefix)):
+                name, parent, start = _decode(ledger.open_row(key, row))
+                found.append((rowkinds.line_of(key), name, parent, start))
+            return [one for one in found if one[0] > after]
 
     def lines(self, ledger: Ledger) -> list[tuple[int, str, int, int]]:
         """The same of all timelines that are not ended."""
 
-        def there(name: str) -> bool:
-            line = self.timeline(ledger, name)
-            line.refresh()
-            return not line.gone
-
-        return [one for one in self.timelines(ledger) if not one[0] or there(one[1])]
+        found = []
+        for one in self.timelines(ledger):
+            if one[0] in ledger.ended:
+                continue
+            if one[0]:
+                line = self.timeline(ledger, one[1])
+                line.refresh()
+                if line.gone:  # for good: nothing of it is held any longer
+                    ledger.ended.add(one[0])
+                    ledger.timelines.pop(one[0], None)
+                    continue
+            found.append(one)
+        return found
 
     def stranded(self, scope: Scope, name: str, why: StateIntegrityError) -> Timeline:
         """A timeline whose newest state is damaged, for looking back and for restoring."""
@@ -479,18 +488,23 @@ class Directory:
         with self._lock:
             timeline.ledger.timelines[timeline.number] = timeline
 
-    def rebuild(self, scope: Scope, name: str) -> None:
-        """Make a timeline's state from its entries alone; the next save replaces the damage."""
+    def reload(self, scope: Scope, name: str, saves: bool) -> None:
+        """Read a timeline's state again, for what is held of it may have been pruned away.
+
+        Without `saves` from its entries alone; the next save replaces the damage.
+        """
         ledger = self.ledger(scope)
         number = self.timeline(ledger, name).number
-        again = Timeline(ledger, number).load(saves=False)
-        again.saved = 0
+        again = Timeline(ledger, number).load(saves=saves)
+        if not saves:
+            again.saved = 0
         with self._lock:
             ledger.timelines[number] = again
             ledger.views.clear()
 
-    def current(self, scope: Scope, name: str = "main") -> Timeline | None:
-        """A timeline that has followed every entry committed before this call."""
+    def current(self, scope: Scope, name: str = "main", version: object = None) -> Timeline | None:
+        """A timeline that has followed every entry committed before this call, or before the
+        storage was at a `version`."""
         ledger = self.known(scope)
         if ledger is None:
             return None
@@ -503,7 +517,7 @@ class Directory:
                 self.forget(ledger)
                 return self.current(scope, name)
         timeline = self.timeline(ledger, name)
-        timeline.refresh()
+        timeline.refresh(version)
         if timeline.gone:
             self.ended(timeline, name)
             return self.current(scope, name)

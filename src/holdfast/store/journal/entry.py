@@ -44,10 +44,10 @@ _SIGNATURE_FROM_END = 69
 
 # operations
 SET, APPEND, PATCH, DELETE, CHECKPOINT, RESTORE, FORK = range(1, 8)
-GONE, REKEY, MERGE, META, PRUNE, END, LOST, TAKEN = range(8, 16)
+GONE, REKEY, MERGE, META, PRUNE, END, LOST, TAKEN, SPOILT = range(8, 17)
 KEYED = frozenset((SET, APPEND, PATCH, DELETE, META))
 """Those that name a key."""
-STAY = frozenset((RESTORE, FORK, GONE, REKEY, MERGE, LOST))
+STAY = frozenset((RESTORE, FORK, GONE, REKEY, MERGE, LOST, SPOILT))
 """Those whose entries stay whole when a timeline is pruned."""
 APPENDED, TRIMMED = 1, 2
 """How a list that is set or patched came about, behind the operation; 0 is left out."""
@@ -67,6 +67,7 @@ NAMES = {
     END: "end timeline",
     LOST: "note a loss",
     TAKEN: "take a lost number",
+    SPOILT: "state a loss",
 }
 MARKS = {APPENDED: "append", TRIMMED: "trim"}
 KINDS = tuple(dict.fromkeys([*NAMES.values(), *MARKS.values()]))
@@ -176,9 +177,14 @@ def same_entry(one: bytes, other: bytes) -> bool:
     return one == other or split_row(one)[0].data == split_row(other)[0].data
 
 
+def entry_state(prefix: bytes) -> Callable[[], hashlib._Hash]:
+    """Begins the hash of an entry of one store and scope (`prefix`): of its place and envelope."""
+    return hashlib.sha256(b"holdfast/entry/1\0" + prefix).copy
+
+
 def entry_hasher(prefix: bytes) -> Callable[[bytes, bytes], bytes]:
     """The hash of entries of one store and scope (`prefix`), from their place and envelope."""
-    begun = hashlib.sha256(b"holdfast/entry/1\0" + prefix).copy
+    begun = entry_state(prefix)
 
     def entry_hash(key: bytes, envelope: bytes) -> bytes:
         state = begun()
@@ -207,8 +213,6 @@ def signed_text(prefix: bytes, key: bytes, envelope: bytes) -> bytes:
 def encode_body(body: Body) -> bytes:
     """The bytes of a body, before sealing. A cause that says nothing is none."""
     rest = (body.save, body.packs, body.change, body.also, body.reads, body.step)
-    if body.cause is None and not any(rest):
-        return _encode((body.time, body.ops, body.atoms))
     cause = body.cause and _trimmed(list(astuple(body.cause)))
     return _encode([body.time, body.ops, body.atoms, *_trimmed([cause or None, *rest])])
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
@@ -45,23 +45,23 @@ class Bell:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: set[Callable[[], object]] = set()
+        self.waiting: set[Callable[[], object]] = set()
 
     def add(self, wake: Callable[[], object]) -> None:
         """Have a function called, once, when it rings; it may not fail."""
         with self._lock:
-            self._waiting.add(wake)
+            self.waiting.add(wake)
 
     def remove(self, wake: Callable[[], object]) -> None:
         """Wait no longer."""
         with self._lock:
-            self._waiting.discard(wake)
+            self.waiting.discard(wake)
 
     def ring(self) -> None:
         """Something has happened."""
-        if self._waiting:
+        if self.waiting:
             with self._lock:
-                waiting, self._waiting = self._waiting, set()
+                waiting, self.waiting = self.waiting, set()
             for wake in waiting:
                 wake()
 
@@ -85,22 +85,18 @@ class Lanes:
         """The tag of a row."""
         return self._tag(bytes([lane]) + number.to_bytes(6, "big") + before + items)
 
-    def next_row(self, items: Sequence[FeedItem]) -> tuple[bytes, bytes]:
-        """The row that the next commit adds."""
+    def next_row(self, items: Iterable[tuple[int, int, int, int, bytes]]) -> tuple[bytes, bytes]:
+        """The row that the next commit adds: of what a `FeedItem` has."""
         if self._lane < 0:
             self.move()
-        data = b"".join(
-            item.scope.to_bytes(6, "big")
-            + item.timeline.to_bytes(2, "big")
-            + item.first.to_bytes(5, "big")
-            + item.entries.to_bytes(3, "big")
-            + item.hash
-            for item in items
-        )
+        parts = []
+        for scope, timeline, first, entries, hash_ in items:
+            place = scope << 80 | timeline << 64 | first << 24 | entries
+            parts.append(place.to_bytes(16, "big") + hash_)
         number = self._number + 1
         self.flying = self._lane, number
-        tag = self.tag_of(self._lane, number, self._last, data)
-        return rowkinds.feed(self._lane, number), data + tag
+        data, at = b"".join(parts), bytes([self._lane]) + number.to_bytes(6, "big")
+        return b"F" + at, data + self._tag(at + self._last + data)
 
     def committed(self, row: bytes) -> None:
         """The row is durable: the next one follows it."""
@@ -112,7 +108,8 @@ class Lanes:
         if self.flying is not None:
             self.flying = None
             self.count += 1
-            self.bell.ring()
+            if self.bell.waiting:
+                self.bell.ring()
 
     def token(self) -> object:
         """While it stays equal nothing was committed, neither by others nor by this process."""

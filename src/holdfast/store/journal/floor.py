@@ -11,14 +11,17 @@ else vouches for it (`_vouched`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
 from holdfast.errors import (
     DamagedRecordError,
+    FormatError,
+    KeyMissingError,
     PrunedError,
     StateIntegrityError,
 )
@@ -33,8 +36,11 @@ if TYPE_CHECKING:
     from holdfast.store.journal.ledger import Ledger
 
 _decode = msgspec.msgpack.Decoder(int).decode
+_T = TypeVar("_T")
 
 
+MOST_ANEW = 100
+"""How often something begins anew because others prune: each time they have, so this is plenty."""
 LOST = b""
 """What stands for the commitment of a state that was lost with its anchor."""
 
@@ -70,6 +76,39 @@ def anchored_floor(ledger: Ledger, timeline: int) -> Floor:
 def newest_anchor_row(ledger: Ledger, timeline: int) -> bytes:
     """Key of the row that leads to the newest anchor, readable or not; empty if there is none."""
     return next((key for key, _ in _newest(ledger, timeline)), b"")
+
+
+class Anew:
+    """How often something was read again because rows of it were missing or damaged.
+
+    What is pruned while it is read, or since its index was read, is missing and no damage. So as
+    long as others prune the scope meanwhile, whoever reads begins anew, and tells of nothing.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[list[bytes], int]] = {}
+        self._left = MOST_ANEW
+
+    def times(self, ledger: Ledger) -> int:
+        """How often it failed since anything of the scope was pruned, with this time."""
+        prefix = b"A" + ledger.number.to_bytes(rowkinds.SCOPE, "big")
+        found = [key for key, _ in each(ledger.storage.scan, prefix, rowkinds.after(prefix))]
+        anchors, times = self._seen.get(ledger.number, (found, 0))
+        if found != anchors and self._left:
+            self._left, times = self._left - 1, 0
+        self._seen[ledger.number] = (found, times + 1)
+        return times + 1
+
+
+def beside_pruning(ledger: Ledger, step: Callable[[], _T]) -> _T:
+    """Do what reads kept states of a scope; again if others have pruned them meanwhile."""
+    anew = Anew()
+    while True:
+        try:
+            return step()
+        except (PrunedError, StateIntegrityError):
+            if anew.times(ledger) > 1:  # nothing was pruned: so it is as the error says
+                raise
 
 
 def _number_of(key: bytes) -> int:
@@ -254,3 +293,64 @@ def hash_of(ledger: Ledger, key: bytes, row: bytes) -> bytes:
         return ledger.entry_hash(key, entries.split_row(row)[0].data)
     except StateIntegrityError:
         return b""  # like no other: whoever compares takes it for another entry
+
+
+# ---- stated losses ------------------------------------------------------------------------------
+# Rows of the past that are damaged for good: nobody has a copy, and somebody has said so.
+#
+# A checkpoint of main names them, each with what was found there and how the row was then. So it
+# hides neither what is found of another row, nor anything else of this one, nor a later change.
+
+
+class Stated(NamedTuple):
+    """What a statement says of one row."""
+
+    kind: str
+    """What `verify` found: damage, chain, root, signature or unaccounted."""
+    key: bytes
+    print: bytes
+    """By which the row is known again; empty if it is missing."""
+
+    def fits(self, ledger: Ledger) -> bool:
+        """Whether the row is as it was then."""
+        return row_print(self.key, ledger.storage.get([self.key])[0]) == self.print
+
+
+_UNREAD = (FormatError, KeyMissingError, PrunedError, StateIntegrityError)
+
+
+def row_print(key: bytes, row: bytes | None) -> bytes:
+    """By what a row is known again, also an entry of which only the envelope is left."""
+    if row is None:
+        return b""
+    if key[:1] == b"E":
+        with suppress(StateIntegrityError):  # one that cannot be read is known by all of it
+            row = entries.split_row(row)[0].data
+    return sha256(row).digest()[:16]
+
+
+def stated(
+    ledger: Ledger, trusted: Callable[[bytes, entries.Envelope], bool] = lambda *_: True
+) -> dict[tuple[str, bytes], tuple[int, Stated]]:
+    """All that statements of a scope say, with the entry of each, by what was found and the row."""
+    line = rowkinds.line(b"E", ledger.number, 0)
+    found: dict[tuple[str, bytes], tuple[int, Stated]] = {}
+    for key, row in each(ledger.storage.scan, line, rowkinds.after(line)):
+        if row[1:2] != b"\1":
+            continue  # no checkpoint
+        with suppress(*_UNREAD):  # what cannot be read states nothing
+            envelope, body = ledger.open_entry(key, row)
+            said = [one for op in body.ops if op[0] == entries.SPOILT for one in op[1]]
+            if said and trusted(key, envelope):
+                all_of = (Stated(*one) for one in said)
+                found |= {(one.kind, one.key): (rowkinds.sequence_of(key), one) for one in all_of}
+    return found
+
+
+def is_stated(ledger: Ledger, error: StateIntegrityError) -> bool:
+    """Whether what cannot be read is so because of a loss that was stated."""
+    found = stated(ledger)
+    row = bytes.fromhex(getattr(error, "row", ""))
+    # A gap is found at the entry behind it.
+    gap = bool(row) and ledger.storage.get([row])[0] is None
+    return any(not row or key == row or (gap and kind == "chain") for kind, key in found)

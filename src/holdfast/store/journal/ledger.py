@@ -6,6 +6,7 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -35,7 +36,7 @@ from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.threads import leave_loop
 from holdfast.store.tree import refs
-from holdfast.store.tree.split import Splitter
+from holdfast.store.tree.split import Splitter, array_header
 from holdfast.store.tree.tree import NodeCache, Place, Trees
 from holdfast.store.tree.value import Grower
 
@@ -43,6 +44,8 @@ PACK = 4096
 """Bytes of a pack, and of the atoms inside an entry's row: one read gives little more than
 what was asked for, and rows stay few."""
 _PREFETCH = 256
+TOGETHER = 1024
+"""Values that are decoded at one stroke, if all of them are held."""
 Wanted = Sequence[tuple[bytes, Any]]
 """(ref, place) of atoms in one row."""
 Found = tuple[bytes, Any, bytes]
@@ -122,6 +125,12 @@ class Ledger:
         self.views: dict[tuple[int, int, int], Any] = {}
         """The same, at older entries."""
         self.viewing = threading.RLock()
+        self.made: list[tuple[int, str, int, int]] = []
+        """All timelines, as far as somebody asked: see `Directory.timelines`."""
+        self.ended: set[int] = set()
+        """Those that are over, as far as somebody looked: nothing of them is asked again."""
+        self.whole: dict[int, tuple[int, list[int]]] = {}
+        """By timeline: entries that its newest anchor, by number, left whole for now."""
         self.floors: dict[int, Floor] = {}
         """What anchors that were read say, by timeline."""
         self.pruning: dict[int, Floor] = {}
@@ -144,6 +153,7 @@ class Ledger:
 
     def _derive(self, commitments: Commitments, nodes: NodeCache) -> None:
         """What follows from the scope's keys: commitments, and trees that are made by them."""
+        self.hash_state = entry.entry_state(self.prefix)
         self.entry_hash = entry.entry_hasher(self.prefix)
         self.commit_body = commitments.domain(b"body")
         self.commit_pack = commitments.domain(b"pack")
@@ -462,17 +472,31 @@ class Ledger:
         elements = self.trees.all(self.trees.load(location, hash_))
         return self.assemble(kind, elements, codec)
 
+    def together(self, elements: list[tuple[Any, ...]], codec: Codec) -> list[Any] | None:
+        """The values of some elements, read with few calls and decoded at one stroke; None if one
+        is a tree, or they do not fit into the cache."""
+        data = self._atoms.all_of(self.number, elements)
+        if data is None:
+            self.fetch_atoms((e[1], e[2]) for e in elements)
+            data = self._atoms.all_of(self.number, elements)
+        if data is None:
+            return None
+        with suppress(HoldfastError):  # what is wrong with which of them is told one by one
+            return codec.decode(array_header(len(elements)) + b"".join(data))  # type: ignore[no-any-return]
+        return None
+
     def assemble(
         self, kind: int, elements: list[tuple[Any, ...]], codec: Codec | None = None
     ) -> Any:
         """A list, mapping, text or byte string of its elements."""
         codec = codec or self.codec
-        step = 4096
         found: list[Any] = []
-        for start in range(0, len(elements), step):
-            part = elements[start : start + step]
-            self.fetch_atoms((e[1], e[2]) for e in part)
-            found.extend([self._value(e[1], e[2], codec) for e in part])
+        for start in range(0, len(elements), TOGETHER):
+            part = elements[start : start + TOGETHER]
+            values = self.together(part, codec)
+            if values is None:
+                values = [self._value(e[1], e[2], codec) for e in part]
+            found += values
         if kind == refs.LIST:
             return found
         if kind == refs.MAP:
@@ -533,6 +557,20 @@ class AtomCache:
             self.misses += 1
         else:
             self.hits += 1
+        return found
+
+    def all_of(self, scope: int, elements: list[tuple[Any, ...]]) -> list[bytes] | None:
+        """The bytes of a scope's atoms, if all are held or stand in their refs."""
+        found, get = [], self._items.get
+        for _, ref, place in elements:
+            if ref[0] == refs.ATOM_INLINE:
+                found.append(ref[1:])
+                continue
+            held = get((scope, place)) if ref[0] == refs.ATOM else None
+            if held is None or held[0] != ref:
+                return None
+            found.append(held[1])
+        self.hits += len(found)
         return found
 
     def holds(self, key: Any, ref: bytes) -> bool:

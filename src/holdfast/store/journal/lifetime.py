@@ -43,6 +43,8 @@ class Meta(NamedTuple):
     expires: int = 0
     term: int = 0
     class_: str = ""
+    schema: int = 0
+    """The version of the schema that the value was checked by; 0 if by none."""
 
     def pack(self) -> bytes:
         """The bytes that stand in the index; none if there is nothing to say."""
@@ -88,6 +90,9 @@ class Terms:
     class_: str = ""
     keep: bool = False
     """Whether the key keeps what it has."""
+    schema: int = 0
+    """Of what is stored as it was, and not checked again: the version that it was checked by; -1
+    for none."""
 
     def meta(self, now: int, old: Meta) -> Meta:
         """What becomes known of a key that had `old`."""
@@ -96,7 +101,7 @@ class Terms:
         expires = self.expires
         if self.ttl:
             expires = min(now + self.ttl, LATEST)
-        return Meta(expires, self.term, self.class_)
+        return Meta(expires, self.term, self.class_, max(self.schema, 0))
 
 
 KEEP = Terms(keep=True)
@@ -105,7 +110,9 @@ NEVER = Terms()
 
 def terms_of(meta: Meta) -> Terms | None:
     """What to ask for so that just this is known of a key, with the time at which it expires."""
-    return Terms(0, meta.expires, meta.term, meta.class_) if any(meta) else None
+    if not any(meta):
+        return None
+    return Terms(0, meta.expires, meta.term, meta.class_, schema=meta.schema)
 
 
 def asked_terms(

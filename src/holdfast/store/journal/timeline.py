@@ -49,7 +49,7 @@ from holdfast.store.tree.tree import Node, Trees
 
 DELTAS = 64
 """Most deltas on one full save: what opening has to read at most."""
-ATTEMPTS = 5
+ATTEMPTS = 20
 """How often a state is read again that is being pruned meanwhile."""
 DELTA_EVERY = 256
 """Entries between two saves: what opening and time travel have to replay at most."""
@@ -334,14 +334,8 @@ class Timeline:
             self.checkpoint = sequence
         self.sequence = sequence
         self.atoms_since += len(body.atoms) + 8 * len(body.packs)
-        self.note_time(body.time)
-
-    def note_time(self, time: int) -> None:
-        """Keep the least and greatest claimed time since the last save."""
-        if time > self.latest:
-            self.latest = time
-        if time < self.earliest or not self.earliest:
-            self.earliest = time
+        self.latest = max(self.latest, body.time)  # of those since the last save
+        self.earliest = min(self.earliest or body.time, body.time)
 
     def apply_op(self, sequence: int, op: Any, feed: Iterator[tuple[bytes, Any]]) -> None:
         """Fold one operation into the state."""
@@ -357,7 +351,7 @@ class Timeline:
             self.merged = sequence
         elif code == entry.PRUNE:
             self.floor = announced_floor(self.floor, sequence, op)
-        elif code not in (entry.CHECKPOINT, entry.REKEY, entry.LOST, entry.TAKEN):
+        elif code not in (entry.CHECKPOINT, entry.REKEY, entry.LOST, entry.TAKEN, entry.SPOILT):
             raise NewerFormatError(
                 f"{self.ledger.scope}: entry {sequence} holds an operation that this version does "
                 "not know; use the newest version of Holdfast"

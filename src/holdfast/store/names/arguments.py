@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from datetime import datetime
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any
@@ -219,7 +219,8 @@ def check_own(core: object, what: str, given: Any) -> None:
 
     A store that is opened twice counts as two: a copy could not be told from it.
     """
-    if given is not None and given.core is not core:
+    # One that is guarded shares everything with the store that it was made from (access).
+    if given is not None and vars(given.core) is not vars(core):
         raise InvalidInputError(
             f"{what} is of another store, or of this one opened once more; give one that was made "
             "from this store (for a state, the name of its scope will do)"
@@ -284,8 +285,8 @@ def read_yaml(text: str, refusal: Callable[[list[str]], HoldfastError]) -> Any:
         import yaml
     except ImportError:
         raise MissingExtraError(
-            "definitions in YAML need PyYAML: install holdfast[yaml], or give the same as plain "
-            "data to `of`"
+            "definitions in YAML need PyYAML: install holdfast[yaml], or give the same as "
+            "plain data (for a configuration: in a file .toml or .json)"
         ) from None
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
@@ -297,11 +298,15 @@ def read_yaml(text: str, refusal: Callable[[list[str]], HoldfastError]) -> Any:
             return super().compose_node(parent, index)
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            names = [self.construct_object(name, deep=True) for name, _ in node.value]
-            for number, name in enumerate(names):
-                if name in names[:number]:
-                    line = node.value[number][0].start_mark.line + 1
+            names = set()
+            for found, _ in node.value:
+                name = self.construct_object(found, deep=True)
+                if not isinstance(name, Hashable):
+                    break  # which the base class refuses, with the line
+                if name in names:
+                    line = found.start_mark.line + 1
                     raise refusal([f"line {line}: {name!r} is there twice"])
+                names.add(name)
             return super().construct_mapping(node, deep)
 
     bool_tag = "tag:yaml.org,2002:bool"

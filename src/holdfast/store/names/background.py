@@ -116,6 +116,15 @@ class Background(Startable):
         self._stirred = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
+        self.error = ""
+        """How the last turn failed; empty if it did not."""
+        self.turns = 0
+        """How many turns did not fail."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether its thread is there, between `start` and `stop`."""
+        return self._thread is not None and self._thread.is_alive()
 
     def start(self) -> None:
         """Begin; a second call does nothing."""
@@ -156,11 +165,13 @@ class Background(Startable):
             try:
                 with at_work(self):
                     pause = self._turn()
+                self.error, self.turns = "", self.turns + 1
             except StoreClosedError:
                 return
-            except BaseException:
+            except BaseException as error:
                 # Whatever it is, also what would end a program: the next turn may do better, for
                 # the storage may serve again.
+                self.error = f"{type(error).__name__}: {error}"
                 log.exception("%s could not do its work just now", self._name)
             stirred.wait(pause if type(pause) is float else self._interval)
             stirred.clear()

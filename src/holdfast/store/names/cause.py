@@ -26,7 +26,7 @@ class Cause(msgspec.Struct, array_like=True, frozen=True):
     operation: str | None = None
 
 
-_current: ContextVar[Cause | None] = ContextVar("holdfast_cause", default=None)
+CAUSE: ContextVar[Cause | None] = ContextVar("holdfast_cause", default=None)
 
 
 @contextmanager
@@ -45,14 +45,12 @@ def acting(
     that differs gets the outer one as its parent, unless a parent is given. An inner operation
     stands behind the outer one: `deploy > migrate`.
     """
-    cause = combined(
-        Cause(actor, reason, correlation, parent, component, operation), _current.get()
-    )
-    token = _current.set(cause)
+    cause = combined(Cause(actor, reason, correlation, parent, component, operation), CAUSE.get())
+    token = CAUSE.set(cause)
     try:
         yield cause
     finally:
-        _current.reset(token)
+        CAUSE.reset(token)
 
 
 def combined(cause: Cause, outer: Cause | None) -> Cause:
@@ -86,7 +84,7 @@ def cause_now(
     parent: str | None = None,
 ) -> Cause | None:
     """The cause of an entry that is made now."""
-    outer = _current.get()
+    outer = CAUSE.get()
     if actor is None and reason is None and correlation is None and parent is None:
         return outer
     return combined(Cause(actor, reason, correlation, parent), outer)

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
-from contextlib import suppress
-
 from holdfast.errors import Conflict, OutcomeUnknown, Unavailable
 from holdfast.storage.contract import Batch, Moment, Storage
 from holdfast.storage.rows import again
 from holdfast.store.names import rowkinds
 
-GROUP = 64
-"""Swaps that go down together, at most."""
 Swap = tuple[bytes, bytes | None, bytes | None]
 """A cell's key, what it is expected to hold, and what it is to hold; None: it is absent."""
 
@@ -58,61 +52,6 @@ def swap_cells(
                 raise
     assert unknown is not None
     raise unknown
-
-
-class _Asked:
-    """A swap on its way."""
-
-    def __init__(self, cells: list[Swap]) -> None:
-        self.cells = cells
-        self.answer: bool | Exception | None = None
-
-
-class Swaps:
-    """The swaps of one open store: those that wait for each other go down in one commit.
-
-    A commit waits for the disk, and many leases are taken and given back at one moment.
-    """
-
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        self._waiting: deque[_Asked] = deque()
-        self._lock = threading.Lock()
-
-    def run(self, cells: list[Swap]) -> bool:
-        """Compare and swap; False if a cell was another. Of cells that are taken out of use, or
-        get bytes that nobody else writes."""
-        mine = _Asked(cells)
-        self._waiting.append(mine)
-        try:
-            with self._lock:
-                if mine.answer is None:
-                    self._commit(mine)
-        finally:
-            self._waiting.remove(mine)
-        if isinstance(mine.answer, Exception):
-            raise mine.answer
-        return bool(mine.answer)
-
-    def _commit(self, mine: _Asked) -> None:
-        group, keys = [mine], {cell[0] for cell in mine.cells}
-        for one in self._waiting.copy():
-            theirs = {cell[0] for cell in one.cells}
-            if one.answer is None and not keys & theirs and len(group) < GROUP:
-                group.append(one)
-                keys |= theirs
-        if len(group) > 1:
-            with suppress(Conflict, OutcomeUnknown, Unavailable):  # then each has its own answer
-                if swap_cells(self._storage, [cell for one in group for cell in one.cells]):
-                    for one in group:
-                        one.answer = True
-                    return
-        for one in group:
-            try:
-                # It may have landed with others', by who was interrupted then, or did not know.
-                one.answer = swap_cells(self._storage, one.cells, sent=True)
-            except Exception as error:
-                one.answer = error
 
 
 # ---- cell counts --------------------------------------------------------------------------------

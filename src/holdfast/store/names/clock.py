@@ -6,6 +6,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from functools import partial
 
 from holdfast.errors import InvalidInputError
 
@@ -16,11 +17,10 @@ EARLIEST, LATEST = -62_135_596_800.0, 253_402_300_799.0
 """Seconds since 1970 of the first and the last second that a datetime can name."""
 
 
-def _passed() -> float:
-    """Seconds that have passed, those in which the machine slept included."""
-    if hasattr(time, "CLOCK_BOOTTIME"):
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-    return time.monotonic()
+_passed: Callable[[], float] = time.monotonic
+"""Seconds that have passed, those in which the machine slept included."""
+if hasattr(time, "CLOCK_BOOTTIME"):
+    _passed = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 
 
 def _microseconds(wall: float) -> int:
@@ -75,7 +75,9 @@ class Clock:
         The second tells only something when it is compared: see `Timeline.told`.
         """
         wall = self._wall()
-        return _microseconds(wall), wall - self._passed()
+        if not EARLIEST <= wall <= LATEST:
+            _microseconds(wall)
+        return int(wall * 1_000_000), wall - self._passed()
 
 
 # ---- lapses -------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ they leave the event loop; `scripts/stubs.py` then writes the types of the async
 Export tables name the blocking class in both faces; who needs the async one takes it from its part
 (`holdfast.backup`), or calls `asynchronous(Blocking)`. It has the same signatures, docstrings,
 properties, `repr`, `len` and the like. `with` becomes `async with` (entering is undone by leaving,
-if cancelled; leaving always begins), also of methods made with `contextmanager` or `block`; `for`
+if cancelled; leaving always begins), also of methods made with `contextmanager`; `for`
 over what has `__next__` becomes `async for`, if its `_next` is a routine of steps. Public
 attributes of the blocking object can be read. Async objects among the arguments arrive as blocking
 ones; blocking ones in what is returned (also in a list, tuple or dict) leave as async ones.
@@ -50,7 +50,6 @@ from collections.abc import (
     Callable,
     Generator,
     Iterable,
-    Iterator,
     Mapping,
     Sequence,
 )
@@ -65,7 +64,7 @@ from functools import cache, partial, update_wrapper, wraps
 from importlib import import_module
 from itertools import islice
 from math import inf
-from types import FunctionType, TracebackType
+from types import FunctionType
 from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast.errors import InvalidInputError
@@ -583,8 +582,8 @@ async def _done(step: Step, owner: Any) -> Any:
 # ---- blocks --------------------------------------------------------------------------------
 
 
-class _Entered:
-    """Whether a block was entered already: `contextlib` says nothing of use about that."""
+class Block(AbstractContextManager[_T], Generic[_T]):
+    """`with store.lease(…)`, or `async with`: entered once, and nothing but entered."""
 
     _name = ""
 
@@ -594,7 +593,7 @@ class _Entered:
         self._entered = False
 
     def __getattr__(self, name: str) -> Any:
-        way = "async with" if isinstance(self, AsyncBlock) else "with"
+        way = "async with" if hasattr(self._inner, "__aenter__") else "with"
         raise AttributeError(
             f"`{self._name}` begins a block, and {name} is of what the block gives: write "
             f"`{way} ….{self._name}(…) as {self._name}:`"
@@ -604,69 +603,45 @@ class _Entered:
         return self.__getattr__("[...]")
 
     def _enter(self) -> Any:
-        if self._entered:
+        if self._entered:  # `contextlib` says nothing of use about that
             raise InvalidInputError(
                 f"a block is entered once; call `{self._name}` again for another one"
             )
         self._entered = True
         return self._inner
 
-
-class Block(_Entered, AbstractContextManager[_T], Generic[_T]):
-    """`with store.lease(…)`."""
-
     def __enter__(self) -> _T:
         return self._enter().__enter__()  # type: ignore[no-any-return]
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
-        return self._inner.__exit__(kind, error, trace)  # type: ignore[no-any-return]
+    def __exit__(self, *raised: Any) -> bool | None:
+        return self._inner.__exit__(*raised)  # type: ignore[no-any-return]
 
 
-class AsyncBlock(_Entered, AbstractAsyncContextManager[Any]):
-    """`async with store.lease(…)`."""
+class AsyncBlock(Block[Any], AbstractAsyncContextManager[Any]):
+    """The same in an event loop."""
 
     async def __aenter__(self) -> Any:
         return await self._enter().__aenter__()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
-        return await self._inner.__aexit__(kind, error, trace)  # type: ignore[no-any-return]
-
-
-def block(function: Callable[_P, Iterator[_T]]) -> Callable[_P, Block[_T]]:
-    """As `contextmanager`; entered again, the block is refused with what to do."""
-    make = contextmanager(function)
-
-    @wraps(function)
-    def begin(*args: _P.args, **named: _P.kwargs) -> Block[_T]:
-        return Block(make(*args, **named), function.__name__)
-
-    return begin
+    async def __aexit__(self, *raised: Any) -> bool | None:
+        return await self._inner.__aexit__(*raised)  # type: ignore[no-any-return]
 
 
 def step_block(function: Callable[_P, Blocks[_T]]) -> Callable[_P, Block[_T]]:
     """Make a block of a generator of steps, one of which gives: what comes before it enters."""
 
-    @block
+    make = contextmanager(lambda *args, **named: _driven(function(*args, **named)))
+
     @wraps(function)
-    def begin(*args: _P.args, **named: _P.kwargs) -> Iterator[Any]:
-        return _driven(function(*args, **named))
+    def begin(*args: _P.args, **named: _P.kwargs) -> Block[_T]:
+        return Block(make(*args, **named), function.__name__)
 
     begin.__steps__ = function  # type: ignore[attr-defined]
     return begin
 
 
 def is_block(function: Any) -> bool:
-    """Whether a method was made with `contextmanager`, `block` or `step_block`."""
+    """Whether a method was made with `contextmanager` or `step_block`."""
     import inspect
 
     inner = inspect.unwrap(function)

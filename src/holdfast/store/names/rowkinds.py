@@ -128,6 +128,7 @@ CELLS = (
     Kind(b"CL", "lease", (*TAG, ("part", 1)), STORE_KEY, SEAL, NONE),
     Kind(b"CS", "subject", TAG, STORE_KEY, SEAL, NONE),
     Kind(b"CT", "schedule", TAG, STORE_KEY, SEAL, NONE),
+    Kind(b"CP", "position of a reader", TAG, STORE_KEY, SEAL, NONE),
     Kind(b"CT", "count of schedules", (), STORE_KEY, SEAL, NONE),
 )
 _ROWS, _CELLS = ({(one.key, one.length): one for one in kinds} for kinds in (ROWS, CELLS))
@@ -326,6 +327,11 @@ def beat(key: bytes) -> bytes:
 
 SCHEDULES = b"CT"
 """Also the key of the cell that counts changes of schedules."""
+
+
+def cursor(tag: bytes) -> bytes:
+    """Key of the cell that says where a reader of the feed is."""
+    return b"CP" + tag
 
 
 def schedule(tag: bytes) -> bytes:

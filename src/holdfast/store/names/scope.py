@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 from dataclasses import dataclass
+from functools import lru_cache, partial
 
 from holdfast.errors import InvalidKeyError, InvalidScopeError
 
@@ -163,3 +164,8 @@ def check_key(key: str, *, owner: bool = False) -> str:
     if problem:
         raise InvalidKeyError(f"the key {key[:40]!r} {problem}")
     return key
+
+
+known_key = lru_cache(8192)(check_key)
+"""The same for text, which most programs give again and again."""
+owned_key = lru_cache(8192)(partial(check_key, owner=True))

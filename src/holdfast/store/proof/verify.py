@@ -23,13 +23,16 @@ from holdfast.errors import (
 )
 from holdfast.seal.signer import parse_identity
 from holdfast.store.commit.core import Core
+from holdfast.store.journal.entry import Envelope
+from holdfast.store.journal.floor import stated
 from holdfast.store.journal.ledger import Ledger
+from holdfast.store.journal.signatures import signers_of
 from holdfast.store.names import rowkinds
 from holdfast.store.names.scope import Scope
 from holdfast.store.proof.cosign import Trust
 from holdfast.store.proof.verify_line import LineCheck, find_floors, pruned_meanwhile
 from holdfast.store.proof.verify_nodes import NodeCheck, UploadCheck
-from holdfast.store.proof.verify_report import Finding, Report
+from holdfast.store.proof.verify_report import Finding, KnownLoss, Report
 from holdfast.store.proof.verify_rows import (
     OutOfTime,
     Verification,
@@ -63,6 +66,10 @@ def verify_store(
 ) -> Report:
     """Verify a scope or the whole store; see `Store.verify`."""
     core.check_open()
+    if scope is None or expect is not None:
+        core.check_store()
+    elif core.guard is not None:
+        core.guard.read(scope)
     check = _Run(core, budget, progress)
     check.trust = Trust.of(trust, require)
     started = time.monotonic()
@@ -86,7 +93,12 @@ class _Run(Verification):
         with ThreadPoolExecutor(1, "verify") as beside:
             # The engine's check needs no interpreter: it runs meanwhile, unless time is short.
             checked = beside.submit(self._storage) if scope is None and self.end is None else None
-            self._walk(scope, witness, start)
+            try:
+                self._walk(scope, witness, start)
+            finally:
+                if any(not one.scope and one.row for one in self.report.findings):
+                    for ledger in self.directory.ledgers:  # any of them may tell of the feed
+                        self._set_apart(ledger, 0, "")
             if scope is None:
                 for place, text in checked.result() if checked is not None else self._storage():
                     self.find("storage", place, text)
@@ -213,7 +225,30 @@ class _Run(Verification):
         except ScopeNotFoundError:
             if not ledger.erased():
                 raise
+        self._set_apart(ledger, len(before.findings), str(ledger.scope))
         return self.report.findings[len(before.findings) :]
+
+    def _set_apart(self, ledger: Ledger, first: int, scope: str) -> None:
+        """What was found of a scope, or of the store itself, and is stated to be lost in a scope is
+        a known loss, and no finding."""
+        mine = self.report.findings[first:]
+        if not any(one.scope == scope and one.row for one in mine):
+            return
+
+        def signed(key: bytes, envelope: Envelope) -> bool:
+            valid, wrong = signers_of(ledger, key, envelope, self.public)
+            return self.public in valid and not wrong
+
+        said = stated(ledger, signed)
+        line = rowkinds.line(b"E", ledger.number, 0)
+        del self.report.findings[first:]
+        for one in mine:
+            at, loss = said.get((one.kind, bytes.fromhex(one.row)), (0, None))
+            if one.scope != scope or loss is None or not loss.fits(ledger):
+                self.report.findings.append(one)
+                continue
+            place, what = rowkinds.describe(rowkinds.entry(line, at)), f"{one.place}: {one.message}"
+            self.report.losses.append(KnownLoss(one.scope, place, what))
 
     def _forget(self, before: Report) -> None:
         """What was found since means nothing."""

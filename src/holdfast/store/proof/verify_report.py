@@ -49,7 +49,8 @@ class KnownLoss:
     what: str
 
     def __str__(self) -> str:
-        return f"known to be lost: {self.scope}: {self.what}, as {self.place} tells"
+        scope = f"{self.scope}: " if self.scope else ""
+        return f"known to be lost: {scope}{self.what}, as {self.place} tells"
 
 
 @dataclass(slots=True)
@@ -113,12 +114,19 @@ class Report:
             lines.append(f"{self.unfinished} long values are not finished; that is no damage")
         if self.pruned:
             lines.append(f"{self.pruned} entries are pruned, as anchors say")
+        if self.pruning:
+            lines.append(f"{self.pruning} scopes are being pruned; prune again what was cut short")
         if self.trust:
             lines.append(self.trust)
         lines += map(str, self.losses)
-        lines += [f"{f.kind}: {f.place}: {f.message}" for f in self.findings]
+        for one in self.findings:
+            scope = f"{one.scope}: " if one.scope else ""
+            keys = f" (keys: {', '.join(one.keys)})" if one.keys else ""
+            lines.append(f"{one.kind}: {scope}{one.place}: {one.message}{keys}")
+        if self.findings:
+            lines.append(f"{len(self.findings)} findings")
         if self.resume:
-            lines.append(f"stopped by the budget; resume with {self.resume}")
+            lines.append(f"stopped by the budget; resume with {self.resume!r}")
         if self.ok and not self.resume:
             lines.append("nothing was found")
         return "\n".join(lines)

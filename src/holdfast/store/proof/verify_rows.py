@@ -535,15 +535,15 @@ class FeedCheck:
         at = int.from_bytes(key[2:], "big")
         if at != number + 1:
             missing = f"rows {number + 1} to {at - 1} are missing"
-            check.find("feed", rowkinds.describe(key), missing)
+            check.row("feed", key, missing)
         try:
             items = items_of(row)
         except StateIntegrityError as error:  # the lane goes on behind it
-            check.find("damage", rowkinds.describe(key), str(error))
+            check.row("damage", key, str(error))
             items = []
         if at == number + 1 and check.core.lanes.tag_of(lane, at, tag, row[:-32]) != row[-32:]:
             changed = "it was changed, or does not follow the row before it"
-            check.find("feed", rowkinds.describe(key), changed)
+            check.row("feed", key, changed)
         check.report.feed_rows += 1
         for item in items:
             if not item.entries:

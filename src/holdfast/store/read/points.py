@@ -8,6 +8,8 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
+from msgspec import structs
+
 from holdfast.errors import (
     CheckpointNotFoundError,
     DamagedRecordError,
@@ -46,13 +48,16 @@ class Points:
         self.scope = scope
         self.timeline = timeline
 
-    def line(self, name: str | None = None) -> Timeline:
-        """A timeline that is up to date; refused if there is none.
+    def line(self, name: str | None = None, *, past: bool = True) -> Timeline:
+        """A timeline that is up to date; refused if there is none, or if who asks for its `past`
+        may not read all of the scope: that is not told apart by keys.
 
         If its state cannot be made because entries are damaged, it can still be looked back on.
         """
         name = name or self.timeline
         try:
+            if past and self.core.guard is not None:
+                self.core.guard.read(self.scope)
             timeline = self.core.current(self.scope, name)
         except StateIntegrityError as error:  # only the newest state is out of reach
             timeline = self.core.stranded(self.scope, name, error)
@@ -314,8 +319,9 @@ def _still(line: Timeline, sequence: int) -> Timeline | None:
 
 
 NO_CAUSE = Cause()
-DELETED, ENDED = "deleted", "?"
-"""What stands for the name of a scope, and of a timeline, that is there no longer."""
+DELETED, HIDDEN, ENDED = "deleted", "hidden", "?"
+"""What stands for the name of a scope that is there no longer, or that may not be seen, and of such
+a timeline."""
 
 
 def public_entry(
@@ -334,7 +340,7 @@ def public_entry(
         rowkinds.sequence_of(key),
         moment(body.time),
         tuple(pair for pair in entry.shown(body.ops) if not derived(pair[1])),
-        body.cause or NO_CAUSE,
+        _cause_of(core, body),
         ledger.entry_hash(key, envelope.data).hex(),
         body.change,
         _place_names(core, body.also) if body.also else (),
@@ -342,6 +348,13 @@ def public_entry(
         _point_of(core, ledger, body),
         position,
     )
+
+
+def _cause_of(core: Core, body: Body) -> Cause:
+    cause = body.cause or NO_CAUSE
+    if core.redact is not None and cause.reason is not None:
+        return structs.replace(cause, reason=core.redact(cause.reason))
+    return cause
 
 
 def _point_of(core: Core, ledger: Ledger, body: Body) -> str:
@@ -359,7 +372,9 @@ def _place_names(
     found = []
     for number, line, sequence in places:
         scope, name = names.get(number), None if line else "main"
-        if scope is not None and name is None:
+        if scope is not None and core.guard is not None and not core.guard.seen(Scope.parse(scope)):
+            scope, name = HIDDEN, ENDED
+        elif scope is not None and name is None:
             ledger = core.known(Scope.parse(scope))
             if ledger is not None and ledger.number == number:
                 name = core.numbers.timeline(ledger, line)

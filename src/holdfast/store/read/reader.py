@@ -26,8 +26,8 @@ from holdfast.seal.subject_keys import ERASED
 from holdfast.store.commit.core import Core, refresh
 from holdfast.store.journal.declared import NOTHING, Declared
 from holdfast.store.journal.entry import Body
-from holdfast.store.journal.floor import floor_of, pruned
-from holdfast.store.journal.ledger import RowCache
+from holdfast.store.journal.floor import Anew, floor_of, pruned
+from holdfast.store.journal.ledger import TOGETHER, RowCache
 from holdfast.store.journal.lifetime import Terms, read_meta
 from holdfast.store.journal.slot import Slot
 from holdfast.store.journal.timeline import Timeline
@@ -70,7 +70,8 @@ def anew(do: Callable[[], _T]) -> _T:
 
 
 def _rebuilding(method: _Method) -> _Method:
-    """Read again if the saved index is damaged, from entries; or if the scope was erased meanwhile.
+    """Read again if rows are missing that may have been pruned; from entries if the saved index is
+    damaged; or if the scope was erased meanwhile.
 
     Then it is absent, or another one has its name.
     """
@@ -79,12 +80,8 @@ def _rebuilding(method: _Method) -> _Method:
     def read(self: Reader, *args: Any) -> Any:
         try:
             return method(self, *args)
-        except DamagedIndexError:  # entries hold the same state
-            self.rebuild()
-            return method(self, *args)
-        except DamagedRecordError:  # or it was pruned meanwhile, which is none
-            self.check_kept()
-            raise
+        except DamagedRecordError as error:  # unless it was pruned meanwhile
+            return self.past_damage(lambda _: method(self, *args), error)
         except ScopeNotFoundError:
             if self.at is not None:
                 raise  # what it shows is gone
@@ -167,7 +164,8 @@ class Reader:
         if slot is None:
             return False
         old = read_meta(slot.meta)
-        return terms.meta(self.time(), old)._replace(class_=old.class_) == old
+        kept = terms.meta(self.time(), old)._replace(class_=old.class_, schema=old.schema)
+        return kept == old
 
     @_rebuilding
     def class_of(self, key: str) -> str:
@@ -185,6 +183,8 @@ class Reader:
 
         Of what follows from others nothing is: that is the store's own.
         """
+        if self.core.guard is not None:
+            self.core.guard.read(self.scope, key, looked=self.at is None)
         if key[:1] == RESERVED and derived(key):
             return None
         if timeline.known is NOTHING and not self.core.ephemerals.boxes:
@@ -205,21 +205,34 @@ class Reader:
             if not floor.holds(self.at.sequence, self.at.ledger.before):
                 raise pruned(self.at.ledger, self.timeline, self.at.sequence, floor)
 
-    def past_damage(self, look: Callable[[bool], _T]) -> _T:
-        """Do what looks back, with saved indexes; without them where one is damaged."""
-        try:
-            return look(True)
-        except DamagedIndexError:  # entries hold the same states
-            self.rebuild()
-            return look(False)
+    def past_damage(
+        self, look: Callable[[bool], _T], error: DamagedRecordError | None = None
+    ) -> _T:
+        """Do what reads, with saved indexes; without them where one is damaged.
 
-    def rebuild(self) -> None:
-        """Read the state again, from entries alone."""
+        `error`: what it failed with before. What was pruned meanwhile is no damage.
+        """
+        anew, saves = Anew(), True
+        while True:
+            try:
+                if error is None:
+                    return look(saves)
+            except DamagedRecordError as found:  # unless it was pruned meanwhile
+                error = found
+            self.check_kept()
+            ledger = self.at.ledger if self.at is not None else self.core.ledger(self.scope)
+            times = anew.times(ledger)
+            if times > 2 or (times == 2 and not isinstance(error, DamagedIndexError)):
+                raise error
+            saves, error = times == 1, None
+            self.reload(saves)
+
+    def reload(self, saves: bool) -> None:
+        """Read the state again, from what is saved now or from entries alone."""
         if self.at is None:
-            self.core.rebuild(self.scope, self.timeline)
+            self.core.reload(self.scope, self.timeline, saves)
             return
-        again = Timeline(self.at.ledger, self.at.number)
-        self.at = again.load(self.at.sequence, saves=False)
+        self.at = Timeline(self.at.ledger, self.at.number).load(self.at.sequence, saves=saves)
 
     @_rebuilding
     def get(self, key: str, default: Any = None, as_: Any = None, plain: bool = False) -> Any:
@@ -241,7 +254,28 @@ class Reader:
 
     def value(self, timeline: Timeline, key: str, slot: Slot, plain: bool = False) -> Any:
         """The value of a key that a slot describes; `plain`: with objects as `Typed`."""
+        if slot.meta and timeline.declared.checks:
+            return self._led(timeline, key, slot, plain)
         return timeline.ledger.value_of(key, timeline.settled(slot), self._codec(plain))
+
+    def _led(self, timeline: Timeline, key: str, slot: Slot, plain: bool) -> Any:
+        """A value that was checked by an older version of what is declared, as it is now."""
+        rule, version = timeline.declared.check_of(key), read_meta(slot.meta).schema
+        ledger, settled = timeline.ledger, timeline.settled(slot)
+
+        def read(name: str) -> Any:
+            found = timeline.slot(name)
+            return ledger.value_of(name, timeline.settled(found)) if found is not None else None
+
+        if rule is None or not version or not rule.leads(version, read):
+            return ledger.value_of(key, settled, self._codec(plain))
+        # Objects are built of what it is now: what it was may not fit their class any more.
+        value = ledger.value_of(key, settled, self._codec(True))
+        if value is not ERASED:
+            value = rule.led(key, value, version, read)
+        return (
+            value if plain or value is ERASED else ledger.codec.decode(ledger.codec.encode(value))
+        )
 
     @_rebuilding
     def to_update(self, key: str, default: Any) -> tuple[Any, int, Kept | None]:
@@ -255,7 +289,8 @@ class Reader:
         if value is ERASED:
             raise erased(self.scope, key)
         version, settled = timeline.version(slot), timeline.settled(slot)
-        kept = kept_subject(self.core.subjects, timeline.ledger, settled, key, len(opened))
+        foreign = self.core.subjects.strange(opened)
+        kept = kept_subject(self.core.subjects, timeline.ledger, settled, key, foreign)
         self.told(timeline, [(key, slot)])
         return value, version, kept
 
@@ -280,8 +315,16 @@ class Reader:
         """Keys and the values that slots describe, read with few calls."""
         if len(found) > MANY:
             leave_loop()
-        timeline.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in found)
-        values = [(key, self.value(timeline, key, slot, plain)) for key, slot in found]
+        ledger = timeline.ledger
+        codec = self._codec(plain) or ledger.codec
+        values: list[tuple[str, Any]] = []
+        for start in range(0, len(found), TOGETHER):
+            part = found[start : start + TOGETHER]
+            made = ledger.together([(k, slot.ref, slot.location) for k, slot in part], codec)
+            if made is not None and not timeline.declared.checks:
+                values += zip([key for key, _ in part], made, strict=True)
+            else:  # as they are told of if something is wrong with one of them
+                values += [(key, self.value(timeline, key, slot, plain)) for key, slot in part]
         self.told(timeline, found)
         return values
 
@@ -375,6 +418,9 @@ class Reader:
         found = timeline.scan(prefix, after)
         box = self._box(timeline)
         kept = found if box is None else box.scan(found, prefix, after)
+        if (guard := self.core.guard) is not None:
+            may = guard.readable(self.scope)
+            kept = ((key, slot) for key, slot in kept if key.startswith(may))
         number, bound = 0, MANY if limit is None else min(limit, MANY)
         for key, slot in kept:
             if number >= bound:
@@ -407,6 +453,8 @@ class Reader:
             found = found[: asked.limit]
             after = search.cursor(found[-1]) if more and found else None
             keys = [search.lookup.key_in(name) for name in found]
+            if (guard := self.core.guard) is not None:
+                keys = [key for key in keys if guard.reads(self.scope, key)]
             if not values:
                 return Page(keys, after)
             slots = [(key, search.slot(key)) for key in keys]

@@ -433,11 +433,15 @@ class Follower:
                     return  # erased since
 
     def ledger(self, number: int) -> Ledger | None:
-        """The scope, opened; None if it is erased."""
-        ledger = self._ledgers.get(number)
+        """The scope, opened; None if it is erased, or may not be read."""
+        ledger = self._ledgers.get(number) or self._found(number)
         if ledger is not None:
             self._ledgers.move_to_end(number)
-            return ledger
+            guard = self.core.guard
+            return ledger if guard is None or guard.reads(ledger.scope) else None
+        return None
+
+    def _found(self, number: int) -> Ledger | None:
         key = self.core.numbers.row(number)
         if key is None:
             raise DamagedRecordError(f"the directory knows no scope of number {number:x}")
@@ -773,6 +777,8 @@ class Watch(Closable):
         past_pruned: bool,
     ) -> None:
         core.check_open()
+        if core.guard is not None and scope is not None:
+            core.guard.read(scope)
         self._wanted = wanted_by(prefix, pattern)
         check_seconds(timeout, "timeout")
         self._core = core

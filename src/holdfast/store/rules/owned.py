@@ -176,6 +176,7 @@ class Table:
         self.entries: dict[str, Owned] = {}
         self._lock = threading.RLock()
         self._full = False
+        self._index: Index | None = None
 
     def add(self, owned: Owned) -> None:
         """Take up a declaration; refused if others are of some of the same keys."""
@@ -192,17 +193,23 @@ class Table:
 
     def forget(self) -> None:
         """Let what was made of the entries be made again."""
-        self.__dict__.pop("index", None)
+        self._index = None
 
-    @cached_property
+    @property
     def index(self) -> Index:
         """All entries, for questions; those of Holdfast are imported for the first one."""
-        with self._lock:
-            if not self._full:
-                for name in OWNERS:
-                    import_module(name)
-                self._full = True
-            return Index(list(self.entries.values()))
+        found = self._index
+        if found is not None:
+            return found
+        if not self._full:
+            # Without the lock: another thread that is just importing one of these waits for it, to
+            # add what the module declares, while this one would wait for the module.
+            for name in OWNERS:
+                import_module(name)
+            self._full = True
+        with self._lock:  # what is added meanwhile is in it, or forgets it
+            found = self._index = Index(list(self.entries.values()))
+        return found
 
 
 def _overlaps(one: Owned, other: Owned) -> bool:

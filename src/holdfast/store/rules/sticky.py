@@ -54,7 +54,8 @@ def sticky_along(
     if not prefixes:
         return []
     noted = {one.key for one in operations}
-    wanted = {Sticky(prefix) for prefix in prefixes} - set(declared().all)
+    known = declared().of(Sticky)
+    wanted = [one for one in map(Sticky, prefixes) if one not in known]
     made = [Operation("set", one.key, one.data()) for one in wanted if one.key not in noted]
     return sorted(made, key=lambda one: one.key)
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from operator import is_not
 from typing import Any, NamedTuple
@@ -65,7 +65,7 @@ from holdfast.store.names.scope import Scope
 from holdfast.store.names.threads import leave_loop
 from holdfast.store.rules.gate_request import Operation
 from holdfast.store.tree import refs
-from holdfast.store.tree.difference import DELETED, Diff, Difference, same, value_changes
+from holdfast.store.tree.difference import Diff, Difference, same, value_changes
 
 HELD = 4096
 """Subjects whose keys are kept in memory."""
@@ -118,6 +118,8 @@ class Subjects:
         """The same by id, with None for those that are erased."""
         self._lock = threading.Lock()
         self._local = threading.local()
+        self.resealed: str | None = None
+        """How the names of subjects begin for whom a gate seals parts by itself, each time anew."""
 
     # sealing
 
@@ -155,6 +157,18 @@ class Subjects:
         elif type(made) is list:
             made = [Typed(SEALED, 1, seal(part)) for part in made]
         return Operation(operation.kind, operation.key, made, operation.terms)
+
+    def part(self, name: str, value: Any) -> Typed:
+        """A part of a value in plain form, sealed; not fenced: a part that is written while its
+        subject is erased is erased with it."""
+        return Typed(SEALED, 1, self.of(name).seal.seal(self.core.codec.encode(value)))
+
+    def strange(self, parts: Sequence[bytes]) -> int:
+        """How many sealed parts no gate would seal anew if they were written back."""
+        if self.resealed is None:
+            return len(parts)
+        names = [self.name_of(one[:ID]) or "" for one in parts]
+        return sum(not name.startswith(self.resealed) for name in names)
 
     def _encoded(self, value: Any, depth: int) -> bytes:
         codec = self.core.codec
@@ -465,12 +479,6 @@ class Shown(NamedTuple):
     ids: frozenset[bytes]
     """The subjects that parts of it are sealed for."""
 
-    @property
-    def whole(self) -> bool:
-        """Whether all of it is sealed for one subject, if it is there at all."""
-        sealed = type(self.stored) is Typed and self.stored.name == SEALED
-        return self.stored is DELETED or (sealed and len(self.ids) == 1)
-
 
 def has_sealed(value: Any) -> bool:
     """Whether a part of a value in plain form is sealed for a subject."""
@@ -509,25 +517,9 @@ def opened_changes(subjects: Subjects, key: str, before: Any, after: Any, found:
     was, now, listed = shown(subjects, before), shown(subjects, after), len(found)
     value_changes(key, key, was.value, now.value, found)
     if len(found) == listed and not same(before, after):
-        subject_changes(subjects, key, was, now, found)
+        alike(key, now.value, found)
 
 
-def subject_changes(subjects: Subjects, key: str, before: Shown, after: Shown, found: Diff) -> None:
-    """Add how two values differ that look alike: in whom they are sealed for, if that can be said.
-
-    Of what is sealed for erased subjects nobody can say more than that it changed.
-    """
-    names = [_names(subjects, one.ids) for one in (before, after)]
-    if names[0] == names[1]:
-        shown = ERASED if ERASED in names[0] else after.value
-        found.changes.append(Difference(key, key, "changed", shown, shown))
-        return
-    told = [(name if len(name) > 1 else name[0]) if name else DELETED for name in names]
-    value_changes(key, f"{key} (subject)", told[0], told[1], found)
-
-
-def _names(subjects: Subjects, ids: frozenset[bytes]) -> list[Any]:
-    """The names of subjects, then `ERASED` once if some have none any more."""
-    names = [subjects.name_of(id) for id in ids]
-    erased = [ERASED] if None in names else []
-    return [*sorted(name for name in names if name is not None), *erased]
+def alike(key: str, value: Any, found: Diff) -> None:
+    """Add that a value changed and looks as before: it is sealed for another subject, or anew."""
+    found.changes.append(Difference(key, key, "changed", value, value))

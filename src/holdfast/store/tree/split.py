@@ -121,8 +121,11 @@ class Splitter:
     def split(self, value: Any, known: Branch | None = None) -> Part:
         """Atoms and branches of a value, which is checked on the way.
 
-        `known` is what was stored last in its place, and was remembered.
+        `known` is what was stored last in its place, and was remembered. An atom is taken as it is:
+        who made it has checked what it holds.
         """
+        if type(value) is Atom:
+            return value
         if known is not None:
             counts = [known.items]
             try:
@@ -141,6 +144,8 @@ class Splitter:
 
     def split_item(self, value: Any) -> Part:
         """The same of an item of a list."""
+        if type(value) is Atom:
+            return value
         return self._split(*self._examined(value, 2)[:3])
 
     def _within_limits(self, branch: Branch) -> bool:

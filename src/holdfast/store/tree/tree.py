@@ -565,11 +565,23 @@ class Builder:
         assert self.tail is not None
         level, element = self.tail
         self.tail = None
-        node = self.trees.load(element[2], element[1])
-        if len(node.elements) >= CAP:
-            self._push(level, element, element[5])  # ended by the bound, so it is whole
+        if self._whole(level, element):
+            self._push(level, element, element[5])
         else:
             self._unfold(element)
+
+    def _whole(self, level: int, element: Element) -> bool:
+        """Whether a subtree would end here whatever followed: by its last element, or by the bound.
+
+        A node that the last leaf filled to the bound is not whole as long as that leaf is not: what
+        follows belongs into the leaf first.
+        """
+        if level <= element[5]:
+            return True
+        node = self.trees.load(element[2], element[1])
+        return len(node.elements) >= CAP and (
+            node.level == 0 or self._whole(node.level, node.elements[-1])
+        )
 
     def _unfold(self, element: Element) -> None:
         node = self.trees.load(element[2], element[1])

@@ -21,6 +21,7 @@ from holdfast.store.commit.stage import Stage, stand_on
 from holdfast.store.history.handle import LineHandle
 from holdfast.store.journal import entry as entries
 from holdfast.store.journal.entry import Body
+from holdfast.store.journal.floor import beside_pruning
 from holdfast.store.journal.save import BEFORE
 from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names.arguments import check_text
@@ -46,7 +47,9 @@ def end_line(handle: LineHandle, reason: str | None) -> Pruned:
         check_text(reason, "the reason of a change")
     handle.ask("prune", handle.timeline)
     refuse_end(handle)
-    _check_unused(handle, handle.history.points.line())
+    # Without the right to prune: what the others use may be pruned by somebody meanwhile.
+    ledger = handle.history.points.line().ledger
+    beside_pruning(ledger, lambda: _check_unused(handle, handle.history.points.line()))
     empty = _entry(handle, reason, _empty)
     try:
         done = prune_state(
@@ -134,7 +137,7 @@ def _end(stage: Stage, body: Body) -> None:
 
 def _check_unused(handle: LineHandle, line: Timeline) -> None:
     ledger, others = line.ledger, []
-    for number, name, _, _ in handle.core.timelines(ledger):
+    for number, name, _, _ in handle.core.lines(ledger):
         if number == line.number:
             continue
         others.append(number)

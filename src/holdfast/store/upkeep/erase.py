@@ -327,7 +327,7 @@ class _Erasure:
                 try:
                     body = ledger.open_entry(key, row)[1]
                     wanted |= self._accounts(ledger, key, body)
-                    if any(op[0] == entry.LOST for op in body.ops):
+                    if any(op[0] in (entry.LOST, entry.SPOILT) for op in body.ops):
                         readable = False  # those that it tells of are not there to be asked
                 except (*_UNREADABLE, ScopeNotFoundError, PrunedError):
                     readable = False

@@ -30,7 +30,7 @@ from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.rows import each, pages
 from holdfast.store.history.handle import LineHandle
 from holdfast.store.journal import entry
-from holdfast.store.journal.floor import floor_of
+from holdfast.store.journal.floor import floor_of, is_stated
 from holdfast.store.journal.save import BEFORE, Save, read_save
 from holdfast.store.names import rowkinds
 from holdfast.store.names.cells import Swap, cell_at
@@ -260,6 +260,8 @@ def _sources(line: LineHandle) -> Iterator[Need]:
     own = line.history.points.line()
     ledger = own.ledger
     for number, name, _, _ in line.core.timelines(ledger):
+        if number in ledger.ended:
+            continue
         for source, at in sources_of(ledger, number, floor_of(ledger, number).sequence + 1):
             if source == own.number and at > ledger.before:
                 reason = "restored" if number == own.number else "source"
@@ -297,7 +299,12 @@ def sources_of(ledger: Ledger, timeline: int, low: int) -> Iterator[tuple[int, i
     """(timeline, entry) that restores and forks of a timeline, from an entry on, begin from."""
     for sequence, save in saves_of(ledger, timeline, low):
         if save.kind == BEFORE:
-            *_, body = ledger.entry_at(timeline, sequence)
+            try:
+                *_, body = ledger.entry_at(timeline, sequence)
+            except StateIntegrityError as error:  # lost, it needs nothing more
+                if not is_stated(ledger, error):
+                    raise
+                continue
             yield body.ops[0][1], body.ops[0][2]
 
 

@@ -19,11 +19,11 @@ nobody's past.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 
-from holdfast.errors import Conflict, StateIntegrityError
+from holdfast.errors import Conflict, InvalidInputError, StateIntegrityError
 from holdfast.storage.contract import Batch
 from holdfast.storage.rows import pages
 from holdfast.store.commit.change import Change, Target
@@ -33,7 +33,7 @@ from holdfast.store.history.handle import LineHandle
 from holdfast.store.journal import entry as entries
 from holdfast.store.journal.entry import Body
 from holdfast.store.journal.feed import LANES, FeedItem, Position, items_of
-from holdfast.store.journal.floor import Loss, hash_of, newest_told
+from holdfast.store.journal.floor import Loss, Stated, hash_of, newest_told, row_print
 from holdfast.store.journal.ledger import Ledger, gone
 from holdfast.store.journal.save import read_save
 from holdfast.store.names import rowkinds
@@ -196,3 +196,39 @@ def tell(handle: LineHandle, reason: str) -> Loss | None:
     target = Target(handle.scope, handle.timeline, special=special, create=False)
     written = handle.core.run(Change([target], cause_now(reason=reason)))[0]
     return lost._replace(at=written.sequence)
+
+
+MOST_STATED = 1000
+"""Rows that one statement names."""
+STATED = frozenset(("damage", "chain", "root", "signature", "unaccounted"))
+"""Kinds of findings that can be stated; what the feed names and is missing is told (`tell`)."""
+
+
+def state_losses(handle: LineHandle, found: Iterable[tuple[str, bytes]], reason: str) -> list[str]:
+    """State, in signed checkpoints of main, that rows are damaged for good; the ids of these.
+
+    `found`: kind and row of each finding. The newest state has to be whole: it is what stays.
+    """
+    core, ledger = handle.core, handle.history.points.line().ledger
+    if core.signer is None:
+        raise InvalidInputError(
+            f"{handle.scope}: a statement of loss is signed, and the signer is not here: give it "
+            "(signer=, --signer)"
+        )
+    rows = dict.fromkeys(found)
+    prints = zip(rows, ledger.storage.get([key for _, key in rows]), strict=True)
+    said = [Stated(kind, key, row_print(key, row)) for (kind, key), row in prints]
+    made: list[str] = []
+    for start in range(0, len(said), MOST_STATED):
+        part = said[start : start + MOST_STATED]
+
+        def special(stage: Stage, body: Body, part: list[Stated] = part) -> None:
+            if stage.ledger.number != ledger.number:
+                raise gone(ledger.scope)
+            op = [entries.CHECKPOINT, "stated loss", "recovery", str(handle.scope)]
+            body.ops = [op, [entries.SPOILT, part]]
+            made.append(handle.history.signed(stage, body).id)
+
+        target = Target(handle.scope, "main", special=special, create=False)
+        core.run(Change([target], cause_now(reason=reason)))
+    return made

@@ -36,7 +36,8 @@ Nothing is moved: what stays lies where it was, so that readers and writers of o
 on. One that looked at a state which is pruned meanwhile gets `PrunedError`.
 
 What stays of each pruned entry are the envelope (about 100 bytes, 193 of a checkpoint), the feed's
-row and, if the change had an id, the row that keeps it from being applied twice. Pruning again
+row and the rows of its correlation and of the id of its change, which keeps that from being
+applied twice. Pruning again
 reads all envelopes below the floor once more.
 """
 
@@ -44,7 +45,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice, takewhile
 from typing import Any
@@ -66,11 +67,18 @@ from holdfast.store.commit.stage import Stage, node_packs
 from holdfast.store.history.handle import LineHandle
 from holdfast.store.journal import entry as entries
 from holdfast.store.journal.entry import Body
-from holdfast.store.journal.floor import LOST, floor_of, read_base
+from holdfast.store.journal.floor import (
+    LOST,
+    beside_pruning,
+    floor_of,
+    is_stated,
+    read_base,
+    stated,
+)
 from holdfast.store.journal.ledger import Ledger, gone
-from holdfast.store.journal.save import BEFORE, DELTA, INDEX, Floor, Save, read_slot
+from holdfast.store.journal.save import DELTA, INDEX, Floor, Save, read_slot
 from holdfast.store.journal.slot import slots_in
-from holdfast.store.journal.timeline import Timeline, behind, count_below, slot_from, timeline_range
+from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_flag, check_text
 from holdfast.store.names.cause import cause_now
@@ -78,7 +86,6 @@ from holdfast.store.names.cells import Swap, cell_at, commit_beside
 from holdfast.store.names.items import Pruned
 from holdfast.store.names.threads import Breath, safe_point
 from holdfast.store.rules.classes import any_sensitive
-from holdfast.store.rules.owned import TABLE
 from holdfast.store.rules.reasons import PRUNE, REASONS
 from holdfast.store.rules.upload_pins import SWEPT
 from holdfast.store.tree import refs
@@ -93,6 +100,7 @@ from holdfast.store.upkeep.holds import (
     sources_of,
 )
 from holdfast.store.upkeep.losses import newest_entry
+from holdfast.store.upkeep.past_needs import PastNeeds
 
 SLICE = 64
 """Rows that are dropped together: what bounds memory and the time that writers wait."""
@@ -140,14 +148,23 @@ def prune_state(
     kept = None if wanted is None else {sequence for _, sequence in wanted}
     pruner = Pruner(points.line().ledger)
 
-    def step() -> Pruned:
-        work = _Pruning(handle, pruner, last, kept, deed, dry_run)
-        if alone and work.kept != {last}:
-            raise StillNeededError(f"{handle.scope}: {timeline}@{min(work.kept)} has to stay")
-        return work.count() if dry_run else work.run(reason)
+    def step(damaged: bool = False) -> Pruned:
+        try:
+            work = _Pruning(handle, pruner, last, kept, deed, dry_run, damaged)
+            if alone and work.kept != {last}:
+                raise StillNeededError(f"{handle.scope}: {timeline}@{min(work.kept)} has to stay")
+            return work.count() if dry_run else work.run(reason)
+        except StateIntegrityError as error:  # or another one took over, and pruned what is missing
+            if not dry_run:
+                pruner.look()
+            if damaged or not is_stated(points.line().ledger, error):
+                raise
+        return step(damaged=True)
 
     said = f"{handle.scope}: others forked, restored or marked all the time; try again"
     try:
+        if dry_run:  # without the right to: somebody who has it may prune meanwhile
+            return beside_pruning(points.line().ledger, step)
         return again(step, said, on=_Again, times=ATTEMPTS)
     except BaseException:
         pruner.give_up()  # also when cancelled: else others would wait for who is gone
@@ -195,8 +212,11 @@ class _Pruning:
         wanted: set[int] | None,
         deed: str,
         dry_run: bool,
+        damaged: bool = False,
     ) -> None:
         self.handle = handle
+        self.damaged = damaged
+        """Whether some states may be lost, as was stated: then each is tried."""
         self.core = handle.core
         self.storage = handle.core.storage
         self.pruner = pruner
@@ -216,11 +236,17 @@ class _Pruning:
         self.old = self.line.floor
         self.needs = PastNeeds(self.line)
         self.last = max(last, self.old.sequence, self.ledger.before)
-        self.lines = [number for number, _, _, _ in self.core.timelines(self.ledger)]
+        if damaged:
+            self.last = self._lowered(self.last)
+        known = [number for number, _, _, _ in self.core.timelines(self.ledger)]
+        self.newest = known[-1]
+        self.lines = [number for number in known if number not in self.ledger.ended]
         self.heads = {number: newest_entry(self.ledger, number) for number in self.lines}
         self.wanted = self._wanted(wanted)
         self.kept = self._kept()
         self.entries = self.rows = self.bytes = 0
+        self.stay: list[int] = []
+        """Entries up to the floor that are whole because something is kept, and may go later."""
 
     # what is kept
 
@@ -228,7 +254,12 @@ class _Pruning:
         """Points that are to stay: all checkpoints, or those named and all behind the floor."""
         statements = self.handle.history.points.statements
         if named is None:
-            return {self.last, *(at for _, at, _, _ in statements())}
+            try:
+                return {self.last, *(at for _, at, _, _ in statements())}
+            except StateIntegrityError as error:  # one is missing
+                if not is_stated(self.ledger, error):
+                    raise
+                return {self.last, *(at for _, at, _, _ in statements(passed=[]))}
         newest_first = (at for _, at, _, _ in statements(passed=[]))
         return {self.last, *named, *takewhile(lambda at: at > self.last, newest_first)}
 
@@ -242,6 +273,8 @@ class _Pruning:
             stay = self.wanted | self._needed()
             for number in self.lines:
                 stay.update(self._sources(number, floor_of(self.ledger, number).sequence))
+            if self.damaged:
+                stay = {at for at in stay if at in self.old.bases or self._there(at)}
             if (spared := self._spared(stay, self.line)) < self.last:
                 self.last = spared
                 continue
@@ -249,6 +282,25 @@ class _Pruning:
             if len(found) <= MOST_BASES or self.last == self.old.sequence:
                 return {at for at in found if at > self.ledger.before}
             self.last = max(sorted(found)[MOST_BASES - 1], self.old.sequence)
+
+    def _lowered(self, last: int) -> int:
+        """The floor, or the one before the damage if the state there is lost."""
+        number = self.line.number
+        rows = [key for _, key in stated(self.ledger) if rowkinds.line_of(key) == number]
+        before = sorted({rowkinds.sequence_of(key) - 1 for key in rows}, reverse=True)
+        tried = [last, *(at for at in before if self.old.sequence < at < last)]
+        return next((at for at in tried if self._there(at)), self.old.sequence)
+
+    def _there(self, at: int) -> bool:
+        """Whether a state can be had; one that is stated to be lost cannot be kept."""
+        try:
+            if self.ledger.before < at:
+                self._at(at).folded()
+        except StateIntegrityError as error:  # it is told, unless it was stated before
+            if not is_stated(self.ledger, error):
+                raise
+            return False
+        return True
 
     def _spared(self, stay: set[int], newest: Timeline | Stage) -> int:
         """The floor, lowered to what the newest state and those that stay need (`past_needs`)."""
@@ -317,6 +369,7 @@ class _Pruning:
                 self.rows, self.bytes = self.rows + dropped, self.bytes + size
             safe_point()
             time.sleep(PAUSE)
+        self.ledger.whole[number] = (floor.number, self.stay)
 
     def _pruned(self, floor: Floor, *, dry_run: bool = False) -> Pruned:
         kept = tuple(sorted(at for at in floor.bases if at < floor.sequence))
@@ -386,7 +439,7 @@ class _Pruning:
             leads = _encode(stage.sequence + 1)
             stage.rows += [*made, (key, ledger.seal_row(key, leads, ledger.commit_line))]
             stage.absent += [key, rekeyed]
-            stage.absent.append(rowkinds.line(b"T", ledger.number, self.lines[-1] + 1))
+            stage.absent.append(rowkinds.line(b"T", ledger.number, self.newest + 1))
             for other in self.lines:
                 if other != number:
                     line = rowkinds.line(b"E", ledger.number, other)
@@ -463,10 +516,8 @@ class _Pruning:
 
         Each can be done again.
         """
-        line = rowkinds.line(b"E", self.ledger.number, marks.timeline)
-        end = rowkinds.entry(line, floor.sequence) + b"\0"
-        scan = self.storage.scan
-        for page in pages(scan, rowkinds.entry(line, 0), end, limit=SLICE):
+        scan, self.stay = self.storage.scan, []
+        for page in self._whole(marks.timeline, floor):
             batch = Batch()
             for key, row in page:
                 self._entry(batch, key, row, marks, floor)
@@ -483,6 +534,23 @@ class _Pruning:
                 if gone:
                     size = sum(len(key) + len(row) for key, row in gone)
                     yield Batch(drops=[key for key, _ in gone]), size
+
+    def _whole(self, number: int, floor: Floor) -> Iterator[Sequence[Row]]:
+        """Pages of entries up to the floor that may be whole.
+
+        Those that this process left whole the last time, and those behind the floor of then: all
+        envelopes of the past are looked at only if somebody else has pruned since.
+        """
+        line, low = rowkinds.line(b"E", self.ledger.number, number), 0
+        anchor, left = self.ledger.whole.get(number, (0, []))
+        if anchor and number == self.line.number and anchor == self.old.number:
+            low = self.old.sequence + 1
+            for first in range(0, len(left), SLICE):
+                keys = [rowkinds.entry(line, at) for at in left[first : first + SLICE]]
+                found = zip(keys, self.storage.get(keys), strict=True)
+                yield [(key, row) for key, row in found if row is not None]
+        end = rowkinds.entry(line, floor.sequence) + b"\0"
+        yield from pages(self.storage.scan, rowkinds.entry(line, low), end, limit=SLICE)
 
     def _stays(self, marks: Marks, floor: Floor) -> list[tuple[bytes, Callable[[bytes], bool]]]:
         """For each kind of row up to the floor, which of them stay."""
@@ -503,32 +571,27 @@ class _Pruning:
     def _entry(self, batch: Batch, key: bytes, row: bytes, marks: Marks, floor: Floor) -> None:
         """Add an entry to what is dropped, and the upload that it brought, unless it stays."""
         sequence = rowkinds.sequence_of(key)
-        if sequence in floor.bases or (sequence, 0) in marks.values:
-            return
         try:
+            if not entries.split_row(row)[1]:
+                return  # done before
+            if sequence in floor.bases or (sequence, 0) in marks.values:
+                self.stay.append(sequence)
+                return
             envelope, body = self.ledger.open_entry(key, row)
         except (PrunedError, StateIntegrityError):
-            return  # done before; or damaged, which `verify` names
+            return  # done meanwhile; or damaged, which `verify` names
         long = [op[2] for op in body.ops if op[0] == entries.SET and type(op[2]) is list]
         uploads = [value[3] for value in long if value[0] == AHEAD and value[3]]
-        if any(op[0] in entries.STAY for op in body.ops) or not marks.uploads.isdisjoint(uploads):
+        if any(op[0] in entries.STAY for op in body.ops):
+            return  # for good
+        if not marks.uploads.isdisjoint(uploads):
+            self.stay.append(sequence)
             return
         # As with one that was never finished: who finds the cell may drop the rows: `upload_pins`.
         batch.cells += [
             (rowkinds.pin(self.ledger.number, number), None, SWEPT) for number in uploads
         ]
         batch.swaps.append((key, row, envelope.data))
-        if body.cause is not None and body.cause.correlation is not None:
-            self._correlation(batch, key, body.cause.correlation, floor)
-
-    def _correlation(self, batch: Batch, entry: bytes, correlation: str, floor: Floor) -> None:
-        """Drop what leads from a correlation to a block of entries that are all pruned."""
-        line, sequence = rowkinds.line_of(entry), rowkinds.sequence_of(entry)
-        if (sequence // rowkinds.BLOCK + 1) * rowkinds.BLOCK - 1 <= floor.sequence:
-            tag = self.core.tag(b"correlation", correlation)
-            key = rowkinds.correlation(tag, self.ledger.number, line, sequence)
-            if key not in batch.drops:
-                batch.drops.append(key)
 
 
 # ---- pruner -------------------------------------------------------------------------------------
@@ -813,78 +876,3 @@ def mark_all(marks: Marks, timelines: list[int], without: int = -1) -> None:
     for timeline in timelines:
         if timeline != without:
             marks.saves(timeline, floor_of(marks.ledger, timeline))
-
-
-# ---- past needs ---------------------------------------------------------------------------------
-# State that is made of its past: what must not be pruned as long as it is so.
-#
-# Most state is whole by itself, and its past can go. A part of Holdfast that keeps only changes
-# for a while, to be put together when they are read, says so in the state, with a key of its own
-# (`Owned`, needs) for each thing of that kind: its value is the first entry of main that is needed.
-# Pruning main stops before it, for the newest state and for every other one that is to stay, of
-# whatever timeline. The key is state like any other: it is restored, forked and erased with what
-# it speaks of.
-
-
-class PastNeeds:
-    """What states of a scope need of a timeline that is pruned, but what is gone already.
-
-    Older states are looked at only if what is saved of the timeline tells that there are such keys
-    in any: most scopes have none, and reading the state of every checkpoint takes long. A key that
-    was set and deleted between two saves without a restore may be missed.
-    """
-
-    def __init__(self, line: Timeline) -> None:
-        self._ledger = line.ledger
-        self._number = line.number
-        self._gone = max(line.floor.sequence, line.ledger.before)
-        self._known: dict[tuple[int, int], list[int]] = {}
-        self._noted = line.number == 0 and (bool(self.of(line)) or self._saved())
-
-    def of(self, state: Timeline | Stage) -> list[int]:
-        """The entries from which on a state is made of its past; none if it is whole."""
-        if self._number:
-            return []  # such keys speak of main
-        held: list[Any] = []
-        for prefix in TABLE.index.needs:
-            if isinstance(state, Stage):
-                held += state.range(prefix, behind(prefix))
-            else:
-                held += timeline_range(state, prefix, behind(prefix))
-        slots = map(slot_from, held)
-        found = [self._ledger.value(slot.ref, slot.location, None) for slot in slots]
-        return [entry for entry in found if type(entry) is int and entry > self._gone]
-
-    def of_points(self, points: Iterable[tuple[int, int]]) -> Iterator[int]:
-        """The same of the states at some (timeline, entry); each is read once."""
-        for point in points if self._noted else ():
-            if point not in self._known:
-                self._known[point] = self._of_point(*point)
-            yield from self._known[point]
-
-    def _of_point(self, timeline: int, entry: int) -> list[int]:
-        if timeline == self._number and entry <= self._gone:
-            return []  # what came before it is pruned, all of it
-        try:
-            return self.of(Timeline(self._ledger, timeline).load(entry))
-        except StateIntegrityError:
-            return []  # a state that cannot be read keeps nothing; `verify` names the damage
-
-    def _saved(self) -> bool:
-        """Whether what is saved of the timeline tells of keys that say so."""
-        try:
-            found = saves_of(self._ledger, self._number, self._gone + 1)
-            return any(self._tells(at, save) for at, save in found)
-        except StateIntegrityError:
-            return True  # then the states themselves are looked at
-
-    def _tells(self, at: int, save: Save) -> bool:
-        if save.kind == DELTA:
-            return any(key.startswith(TABLE.index.needs) for key in save.keys)
-        if save.kind == BEFORE and self._of_point(self._number, at - 1):
-            return True  # a restore took it away
-        trees = self._ledger.trees
-        if not save.place:
-            return False
-        root = trees.load(tuple(save.place), save.root)
-        return any(count_below(trees, root, prefix) for prefix in TABLE.index.needs)
