@@ -1,4 +1,4 @@
-"""What was written on top of a checkpoint stays: whatever is deleted or put again meanwhile."""
+"""What was written on top of a checkpoint stays, whatever is deleted meanwhile."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from graph_kit import SECONDS, checkpoint
 
 from holdfast import sync
+from holdfast.errors import Conflict
 from holdfast.integrations.langgraph import HoldfastSaver
 from holdfast.integrations.langgraph.put import Draft
 from holdfast.integrations.langgraph.write_queue import Job
@@ -55,11 +56,11 @@ def before_commit(
     thread, real = saver._thread("one"), Draft.commit
     done: list[bool] = []
 
-    def commit(self: Draft, cause: Any) -> Any:
+    def commit(self: Draft, cause: Any, **how: Any) -> Any:
         if self.thread is thread and not done:
             done.append(True)
             act()
-        return real(self, cause)
+        return real(self, cause, **how)
 
     with monkeypatch.context() as patch:
         patch.setattr(Draft, "commit", commit)
@@ -128,63 +129,12 @@ def test_a_write_of_the_same_turn_as_the_deletion_of_runs_stays(runs: str, newes
         assert "B" not in tasks(saver, one)
 
 
-def test_writes_stay_with_a_checkpoint_that_is_put_again() -> None:
-    with HoldfastSaver.open("memory:") as saver:
-        first, one, two = two_checkpoints(saver)
-        write(saver, one, "C")
-        assert tasks(saver, one) == ["B", "C"]
-        saver.put(WHERE, first, by("A"), {})
-        assert tasks(saver, WHERE) == ["B", "C"]
-        write(saver, one, "D")
-        saver.put(two, checkpoint(x=3), by("A"), {})
-        assert tasks(saver, one) == ["B", "C", "D"]
-
-
-def test_a_checkpoint_is_put_again_after_the_deletion_of_a_run() -> None:
-    with HoldfastSaver.open("memory:") as saver:
-        first, one, two = two_checkpoints(saver)
-        write(saver, one, "D")
-        saver.delete_for_runs(["B"])
-        saver.put(WHERE, first, by("A"), {})
-        assert tasks(saver, WHERE) == ["D"]
-        write(saver, one, "E")
-        assert tasks(saver, WHERE) == ["D", "E"]
-        saver.put(two, checkpoint(x=3), by("A"), {})
-        assert tasks(saver, one) == ["D", "E"]
-
-
-def test_a_write_beside_a_checkpoint_that_is_put_again_stays(
-    monkeypatch: pytest.MonkeyPatch, others: list[HoldfastSaver]
-) -> None:
-    ours, theirs = others
-    first, one, _ = two_checkpoints(theirs)
-    write(theirs, one, "C")
-    ours.get_tuple(WHERE)
-    with before_commit(monkeypatch, ours, lambda: write(theirs, one, "D")):
-        ours.put(WHERE, first, by("A"), {})
-    assert tasks(ours, WHERE) == tasks(theirs, WHERE) == ["B", "C", "D"]
-
-
-def test_a_write_of_the_same_turn_as_a_checkpoint_that_is_put_again_stays() -> None:
-    with HoldfastSaver.open("memory:") as saver:
-        first, one, _ = two_checkpoints(saver)
-        with together(saver) as acts:
-            acts.append(lambda: write(saver, one, "D"))
-            acts.append(lambda: saver.put(WHERE, first, by("A"), {}))
-        assert tasks(saver, WHERE) == ["B", "D"]
-
-
-@pytest.mark.parametrize("again", [False, True])
-def test_a_write_on_a_checkpoint_with_a_newer_id_than_the_newest_is_there_at_once(
-    again: bool,
-) -> None:
-    """Ids are not in the order of putting if a clock went back, or one is put again."""
+def test_a_write_on_a_checkpoint_with_a_newer_id_than_the_newest_is_there_at_once() -> None:
+    """Ids are not in the order of putting if a clock went back."""
     with HoldfastSaver.open("memory:") as saver:
         first, second = checkpoint(x=1), checkpoint(x=2)
-        if again:
-            saver.put(WHERE, first, by("A"), {})
         two = saver.put(WHERE, second, by("A"), {})
-        one = saver.put(WHERE if again else two, first, by("A"), {})
+        one = saver.put(two, first, by("A"), {})
         write(saver, two, "B")
         assert tasks(saver, two) == ["B"]
         assert tasks(saver, one) == []
@@ -192,16 +142,18 @@ def test_a_write_on_a_checkpoint_with_a_newer_id_than_the_newest_is_there_at_onc
         assert tasks(saver, two) == ["B"]
 
 
-def test_a_checkpoint_put_again_is_listed_once_whatever_the_order_of_ids() -> None:
+@pytest.mark.parametrize("back", [False, True], ids=["in order", "a clock went back"])
+def test_only_the_newest_checkpoint_may_be_put_again(back: bool) -> None:
     with HoldfastSaver.open("memory:") as saver:
-        first, second, third = checkpoint(x=1), checkpoint(x=2), checkpoint(x=3)
-        head = WHERE
-        for one in (second, first, {**second, "channel_values": {"x": 4}}):
-            head = saver.put(head, one, by("A"), {"x": "again"})
-        found = list(saver.list(WHERE))
-        assert [it.checkpoint["id"] for it in found] == [second["id"], first["id"]]
-        assert found[0].checkpoint["channel_values"] == {"x": 4}
-        for one in (third, first, third):
-            head = saver.put(head, one, by("A"), {})
-        found = list(saver.list(WHERE))
-        assert [it.checkpoint["id"] for it in found] == [third["id"], second["id"], first["id"]]
+        older, newer = checkpoint(x=1), checkpoint(x=2)
+        first, second = (newer, older) if back else (older, newer)
+        one = saver.put(WHERE, first, by("A"), {})
+        saver.put(one, second, by("A"), {})
+        saver.put(one, {**second, "channel_values": {"x": 3}}, by("A"), {})
+        with pytest.raises(Conflict, match="was put before, and others since"):
+            saver.put(WHERE, first, by("A"), {})
+        found = [
+            (one.checkpoint["id"], one.checkpoint["channel_values"]) for one in saver.list(WHERE)
+        ]
+        wanted = [(second["id"], {"x": 3}), (first["id"], first["channel_values"])]
+        assert found == (wanted[::-1] if back else wanted)

@@ -1,96 +1,71 @@
-"""Checkpoints that were listed: values are read late, and are what they are to any reader."""
+"""Checkpoints that were listed: each has its own values, however they are read."""
 
 from __future__ import annotations
 
-import copy
-import json
-import pickle
-from collections.abc import Callable
-from typing import Any, TypedDict
+import gc
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
-import msgspec
-import ormsgpack
 import pytest
-from graph_kit import thread
-from langgraph.checkpoint.base import CheckpointTuple
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from langgraph.graph import START, StateGraph
-from pydantic import TypeAdapter
+from graph_kit import checkpoint, thread
+from langchain_core.messages import HumanMessage, ToolMessage
 
+from holdfast.errors import UnknownTypeError
 from holdfast.integrations.langgraph import HoldfastSaver
 
 
-class State(TypedDict):
-    v: int
+def test_each_listed_checkpoint_has_its_own_values_however_the_channels_changed() -> None:
+    """Values of several are derived from one reading; a change that is no append breaks that."""
+    said = [HumanMessage(f"message {n}", id=f"m{n}") for n in range(60)]
+    odd = [ToolMessage("t", tool_call_id="c", artifact=(n, {n}), id=f"o{n}") for n in range(30)]
+    long = ["a note of some length" * 30]
+    steps: list[dict[str, Any]] = [
+        {"messages": said[:20], "odd": odd[:18], "notes": long},
+        {"messages": said[:21], "odd": odd[:20], "notes": long},
+        {"messages": said[:40], "odd": odd[:21], "notes": [*long, "more"]},
+        {"messages": said[5:40], "odd": odd[:22], "notes": long},
+        {"messages": said[5:41], "odd": odd[:23]},
+        {"messages": said[5:50], "notes": long},
+        {"messages": said[5:10], "odd": odd},
+        {"messages": said[5:60], "odd": odd},
+        {"messages": said, "odd": odd[1:]},
+    ]
+    for opened in ("the one that wrote", "another"):
+        with HoldfastSaver.open("memory:") as saver:
+            config: Any = thread()
+            for values in steps:
+                config = saver.put(config, checkpoint(**values), {}, {})
+            if opened == "another":
+                saver = HoldfastSaver(SimpleNamespace(_core=saver._core))
+            for before in (None, *(one.config for one in saver.list(thread()))):
+                found = [one.checkpoint for one in saver.list(thread(), before=before)]
+                wanted = steps[: len(found)][::-1]
+                assert [one["channel_values"] for one in found] == wanted
+            for one in saver.list(thread()):
+                one.checkpoint["channel_values"].clear()
+            newest = saver.get_tuple(thread())
+            assert newest is not None
+            assert newest.checkpoint["channel_values"] == steps[-1]
 
 
-def filled() -> Any:
-    saver = HoldfastSaver.open("memory:")
-    builder = StateGraph(State).add_node("n", lambda state: {"v": state["v"] + 1})
-    return saver, builder.add_edge(START, "n")
+@pytest.mark.parametrize("on", [True, False])
+def test_the_collector_is_as_it_was_also_after_a_value_that_cannot_be_read(on: bool) -> None:
+    with HoldfastSaver.open("memory:") as saver:
+        saver.put(thread(), checkpoint(a=[1], b=Gone(1)), {}, {})
+        saver._threads.clear()
+        was = gc.isenabled()
+        (gc.enable if on else gc.disable)()
+        try:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.delitem(globals(), "Gone")
+                with pytest.raises(UnknownTypeError):
+                    HoldfastSaver(SimpleNamespace(_core=saver._core)).get_tuple(thread())
+            assert gc.isenabled() is on
+        finally:
+            (gc.enable if was else gc.disable)()
 
 
-def through_serde(value: Any) -> Any:
-    serde = JsonPlusSerializer()
-    return serde.loads_typed(serde.dumps_typed(value))
-
-
-READERS: dict[str, Callable[[Any], Any]] = {
-    "json": lambda value: json.loads(json.dumps(value)),
-    "pydantic": TypeAdapter(Any).dump_python,
-    "pydantic json": lambda value: json.loads(TypeAdapter(Any).dump_json(value)),
-    "msgspec": lambda value: msgspec.json.decode(msgspec.json.encode(value)),
-    "builtins": msgspec.to_builtins,
-    "ormsgpack": lambda value: ormsgpack.unpackb(ormsgpack.packb(value)),
-    "serde": through_serde,
-    "pickle": lambda value: pickle.loads(pickle.dumps(value)),  # noqa: S301
-    "deepcopy": copy.deepcopy,
-}
-
-
-@pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
-def test_whoever_reads_a_listed_checkpoint_reads_its_values(reader: Callable[[Any], Any]) -> None:
-    opening, builder = filled()
-    with opening as saver:
-        builder.compile(checkpointer=saver).invoke({"v": 1}, thread())
-        whole = saver.get_tuple(thread()).checkpoint
-        values = reader(next(saver.list(thread())).checkpoint["channel_values"])
-        assert values == {"v": 2}
-        if reader is not READERS["builtins"]:
-            checkpoint = reader(next(saver.list(thread())).checkpoint)
-            assert checkpoint["channel_values"] == whole["channel_values"]
-
-
-def test_a_listed_tuple_is_one_by_all_its_ways() -> None:
-    opening, builder = filled()
-    with opening as saver:
-        builder.compile(checkpointer=saver).invoke({"v": 1}, thread())
-
-        def listed() -> Any:
-            return next(saver.list(thread()))
-
-        whole = CheckpointTuple(*listed())
-        assert type(whole.checkpoint["channel_values"]) is dict
-        assert whole.checkpoint["channel_values"] == {"v": 2}
-        assert listed() == whole
-        assert whole == listed()
-        assert listed() == listed()
-        assert not listed() != whole  # noqa: SIM202
-        assert listed()[1] == listed()[-4] == listed()[1:2][0] == whole.checkpoint
-        _, checkpoint, *_ = listed()
-        assert checkpoint == whole.checkpoint
-        assert listed()._asdict() == whole._asdict()
-        assert listed()._replace(metadata={}) == whole._replace(metadata={})
-        for same in (copy.copy(listed()), pickle.loads(pickle.dumps(listed()))):  # noqa: S301
-            assert (type(same), same) == (CheckpointTuple, whole)
-        assert repr(listed()) == repr(whole)
-
-
-def test_what_was_not_read_is_never_taken_for_a_value() -> None:
-    """Who reads a listed tuple past Python meets something that cannot be written."""
-    opening, builder = filled()
-    with opening as saver:
-        builder.compile(checkpointer=saver).invoke({"v": 1}, thread())
-        for write in (msgspec.json.encode, TypeAdapter(Any).dump_json):
-            with pytest.raises((TypeError, ValueError), match=r"Unread"):
-                write(next(saver.list(thread())))
+@dataclass
+class Gone:
+    x: int

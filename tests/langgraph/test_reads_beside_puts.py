@@ -41,7 +41,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[[], Any]
     return done
 
 
-@pytest.mark.parametrize(("known", "name"), [(False, "plain_values"), (True, "_values_of")])
+@pytest.mark.parametrize(("known", "name"), [(False, "holding"), (True, "values_of")])
 @pytest.mark.parametrize(("first", "then"), [(3, 5), (20, 25), (120, 300), (200, 100)])
 @pytest.mark.parametrize("read", [newest, listed])
 def test_messages_are_those_of_the_checkpoint_that_is_read(

@@ -85,8 +85,14 @@ def test_what_was_listed_before_a_thread_was_put_back_is_still_what_it_was(store
     ours.invoke(said("begin"), thread())
     there.custom(SCOPE).checkpoint("begun")
     ours.invoke(said("old"), thread())
-    listed = next(iter(ours.checkpointer.list(thread())))  # its values are read later
+    listed = iter(ours.checkpointer.list(thread()))
+    assert texts(next(listed).checkpoint["channel_values"]) == [
+        "begin",
+        "re begin",
+        "old",
+        "re old",
+    ]
     put_back(there)
     theirs.invoke(said("new"), thread())
-    values = listed.checkpoint["channel_values"]
-    assert texts(values) == ["begin", "re begin", "old", "re old"]
+    values = next(listed).checkpoint["channel_values"]
+    assert texts(values) == ["begin", "re begin", "old"]

@@ -271,10 +271,11 @@ with HoldfastSaver.open(url) as saver:
     def slow(state):
         effect("slow")
         if die == "die":
-            found = None
-            while found is None or not found.pending_writes:  # until `quick` is recorded
+            written = []
+            while ["quick"] not in written:  # until `quick` is recorded
                 time.sleep(0.01)
                 found = saver.get_tuple(thread())
+                written = [value for _, _, value in found.pending_writes] if found else []
             os.kill(os.getpid(), signal.SIGKILL)
         return {"done": ["slow"]}
 

@@ -72,12 +72,11 @@ def namespaces_of(store: InMemoryStore, ops: list[Op]) -> list[Any]:
     return [store.batch([op])[0] for op in ops]
 
 
-@pytest.mark.parametrize("memory", [1 << 20, 600])
 @given(script=batches)
-def test_same_operations_same_answers(memory: int, script: list[list[Op]]) -> None:
+def test_same_operations_same_answers(script: list[list[Op]]) -> None:
     theirs = InMemoryStore()
     with sync.open("memory:") as base:
-        ours = HoldfastStore(base, memory=memory)
+        ours = HoldfastStore(base)
         for ops in script:
             lists = [op for op in ops if isinstance(op, ListNamespacesOp)]
             others = [op for op in ops if not isinstance(op, ListNamespacesOp)]

@@ -253,15 +253,6 @@ def test_without_an_index_a_query_is_no_more_than_a_listing(base: sync.Store) ->
 # memory and numpy
 
 
-def test_what_does_not_fit_in_memory_is_found_all_the_same(base: sync.Store) -> None:
-    items = HoldfastStore(base, memory=20_000)
-    items.batch([PutOp(("a",), str(n), {"n": n, "text": "x" * 1000}) for n in range(200)])
-    assert items.search((), filter={"n": 150})[0].value == {"n": 150, "text": "x" * 1000}
-    items.put(("a",), "150", {"n": -1})
-    assert items.search((), filter={"n": 150}) == []
-    assert len(items.search((), filter={"text": "x" * 1000}, limit=500)) == 199
-
-
 def test_only_what_is_searched_is_read(base: sync.Store) -> None:
     HoldfastStore(base).batch([PutOp((f"u{n}",), "k", {"n": n}) for n in range(50)])
     items = HoldfastStore(base)

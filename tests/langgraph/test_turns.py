@@ -20,7 +20,7 @@ class Notes:
         self.committed = committed
         self.applied: list[str] = []
 
-    def commit(self, cause: Any) -> None:
+    def commit(self, cause: Any, *, relaxed: bool = False) -> None:
         self.committed.append(self.applied)
 
 

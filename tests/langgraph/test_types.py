@@ -475,7 +475,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "lock": (threading.Lock(), "lock would not come back as it was.*keep it out of the state"),
     "object": (Closing(), "Closing would not come back as it was.*dataclasses"),
     "with __del__": (WithDel(1), "__del__"),
-    "pydantic.v1": (OldStyle(), r"pydantic\.v1.*pydantic 2"),
+    "pydantic.v1": (OldStyle(), "models of pydantic 2"),
     "dataclass with more": (with_attribute(Plan("g")), "'surplus'.*declare it as a field"),
     "struct with more": (with_attribute(Open(1)), "'surplus'.*dataclass"),
     "subclass with more": (with_attribute(Bag()), "'surplus'.*dataclass"),

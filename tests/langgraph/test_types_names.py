@@ -49,7 +49,7 @@ def test_nothing_is_imported(name: str, monkeypatch: pytest.MonkeyPatch) -> None
         return real(name, *args, **more)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(UnknownTypeError, match=f"module {module} is not loaded; import it"):
+    with pytest.raises(UnknownTypeError, match=f"{module}.*import its module before"):
         Types().build(Typed(name, 1, {}))
     assert module not in sys.modules
 
@@ -177,7 +177,7 @@ def test_a_renamed_class() -> None:
         assert known.build(Typed(name, 1, old.value)) == New("x", [1])
     with pytest.raises(UnknownTypeError, match=r"register\(TheClass, also=\['gone.module:Plan'\]"):
         Types().build(Typed("gone.module:Plan", 1, {}))
-    with pytest.raises(UnknownTypeError, match="test_types has no class Gone"):
+    with pytest.raises(UnknownTypeError, match="no such class is loaded or registered here"):
         Types().build(Typed("test_types:Gone", 1, {}))
 
 

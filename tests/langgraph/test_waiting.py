@@ -11,7 +11,6 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from graph_kit import SECONDS, compiled, inputs, said, thread
-from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command, interrupt
 
@@ -166,23 +165,6 @@ def test_an_update_of_the_state_and_time_travel_wait_for_the_run_that_is_at_work
             assert ["in", "slow", "update"] in said
 
     asyncio.run(asyncio.wait_for(main(), SECONDS))
-
-
-def test_what_no_run_puts_does_not_overtake_a_run() -> None:
-    with HoldfastSaver.open("memory:", busy="wait") as saver:
-
-        def meddle(state: Work) -> dict[str, Any]:
-            with pytest.raises(Conflict, match="Update again when the run has ended"):
-                saver.put(
-                    {"configurable": {"thread_id": "one", "checkpoint_ns": ""}},
-                    empty_checkpoint(),
-                    {},
-                    {},
-                )
-            return {"done": ["through"]}
-
-        graph = beside(saver, meddle=meddle)
-        assert graph.invoke({"done": []}, thread())["done"] == ["through"]
 
 
 def test_who_waited_in_vain_gets_the_conflict_not_who_has_the_turn() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import islice
 from typing import Any, cast
@@ -11,7 +10,7 @@ from typing import Any, cast
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import Checkpoint, CheckpointTuple, DeltaChannelHistory, PendingWrite
 
-from holdfast.errors import StateIntegrityError
+from holdfast.errors import PointNotFoundError, StateIntegrityError
 from holdfast.integrations.langgraph.put import RECORDS
 from holdfast.integrations.langgraph.runs import TASKS, answered, nodes_left
 from holdfast.integrations.langgraph.thread import PAGE, Loaded, Past, Thread
@@ -128,71 +127,6 @@ def _channel(
     return found
 
 
-# ---- history list -------------------------------------------------------------------------------
-# Checkpoints as `list` gives them.
-
-
-_PLACE = CheckpointTuple._fields.index("checkpoint")
-
-
-class Unread:
-    """Stands in a listed tuple for values that were not read yet; nobody can take it for them."""
-
-    def __repr__(self) -> str:
-        return "<values that are read by .checkpoint>"
-
-
-class Listed(CheckpointTuple):
-    """A checkpoint that is whole once its `checkpoint` is looked at.
-
-    Listing hundreds of them then reads no conversation that nobody asks for. What is looked at is
-    a plain dict in plain dicts. Looking needs the store to be open still.
-    """
-
-    _load: Callable[[], dict[str, Any]] | None = None
-    _whole: tuple[Any, ...] | None = None
-
-    @classmethod
-    def of(cls, found: CheckpointTuple, load: Callable[[], dict[str, Any]]) -> Listed:
-        """A checkpoint whose values `load` reads."""
-        made = cls(*found)
-        made._load = load
-        return made
-
-    def _items(self) -> tuple[Any, ...]:
-        if self._whole is None:
-            items: list[Any] = [*super().__iter__()]
-            if self._load is not None:
-                items[_PLACE] = {**items[_PLACE], "channel_values": self._load()}
-            self._whole = tuple(items)
-        return self._whole
-
-    @property
-    def checkpoint(self) -> Any:
-        """The checkpoint with its values."""
-        return self._items()[_PLACE]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._items())
-
-    def __getitem__(self, at: Any) -> Any:
-        return self._items()[at]
-
-    def __eq__(self, other: object) -> bool:
-        return self._items() == (other._items() if isinstance(other, Listed) else other)
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    __hash__ = CheckpointTuple.__hash__
-
-    def __repr__(self) -> str:
-        return repr(CheckpointTuple(*self))
-
-    def __reduce__(self) -> Any:
-        return CheckpointTuple, self._items()
-
-
 # ---- thread tuples ------------------------------------------------------------------------------
 # Checkpoints in the form that LangGraph takes.
 
@@ -231,24 +165,12 @@ def tuple_of(
     )
 
 
-def tuple_later(thread: Thread, space: Space, loaded: Loaded) -> CheckpointTuple:
-    """The same, with values that are read when the checkpoint is looked at."""
-
-    def read() -> dict[str, Any]:
-        with _alive(thread, loaded):
-            return thread.values(space, loaded)
-
-    with _alive(thread, loaded):
-        found = tuple_of(thread, space, loaded, cast(dict[str, Any], Unread()))
-    return Listed.of(found, read)
-
-
-@contextmanager
-def _alive(thread: Thread, loaded: Loaded) -> Iterator[None]:
-    """What cannot be read of a thread that was deleted since is no damage."""
+def tuple_listed(thread: Thread, space: Space, loaded: Loaded) -> CheckpointTuple:
+    """The same of a checkpoint that was listed before: what cannot be read of a thread that was
+    deleted since is no damage."""
     try:
-        yield
-    except StateIntegrityError:  # or is it damage? the scope's number tells
+        return tuple_of(thread, space, loaded, thread.values(space, loaded))
+    except (PointNotFoundError, StateIntegrityError):  # or is it damage? its number tells
         thread.check_life(loaded.life)
         raise
 

@@ -15,7 +15,7 @@ from holdfast.integrations.langgraph.thread import Loaded, Past, Thread
 from holdfast.integrations.langgraph.thread_records import Record, Space, merged
 from holdfast.integrations.langgraph.types import MESSAGE, Types
 from holdfast.seal.codec import Typed
-from holdfast.store.inner import MISSING, Diff, core_of, value_changes
+from holdfast.store.inner import core_of
 
 
 class Seen(NamedTuple):
@@ -136,15 +136,6 @@ def _nodes(loaded: Loaded, tasks: Any) -> tuple[list[str], list[str]]:
         if any(channel not in WRITES_IDX_MAP for _, channel, _ in call.items)
     }
     return nodes_left(record, sent, stored), nodes_left(record, sent, answered(calls))
-
-
-def difference(before: Seen | None, after: Seen) -> Diff:
-    """What changed from one checkpoint to another."""
-    found = Diff(before.record.id if before else "nothing", after.record.id)
-    old, new = before.channels if before else {}, after.channels
-    for name in sorted({**old, **new}):
-        value_changes(name, name, old.get(name, MISSING), new.get(name, MISSING), found)
-    return found
 
 
 def all_messages(value: Any) -> bool:

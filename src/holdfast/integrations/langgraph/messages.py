@@ -14,8 +14,10 @@ UUIDs take 16 bytes.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from operator import attrgetter
@@ -25,11 +27,11 @@ import msgspec
 import ormsgpack
 from langchain_core.messages import BaseMessage
 
-from holdfast.errors import DamagedRecordError, HoldfastError
+from holdfast.errors import DamagedRecordError
 from holdfast.integrations.langgraph.thread_records import long_id, short_id
 from holdfast.integrations.langgraph.types import LISTED, MESSAGE, Types
-from holdfast.seal.codec import Codec, Typed
-from holdfast.store.inner import WHOLE
+from holdfast.seal.codec import Codec, Refusal, Typed
+from holdfast.store.inner import WHOLE, Atom
 
 MOST_KNOWN = 50_000
 
@@ -40,9 +42,9 @@ _Id = list[Any]
 class Parts:
     """The numbers of messages that are stored already, and those about to be."""
 
-    def __init__(self, codec: Codec, take_apart: Callable[[Any], Any]) -> None:
+    def __init__(self, codec: Codec, types: Types) -> None:
         self._codec = codec
-        self._take_apart = take_apart
+        self._types = types
         self._known: dict[bytes, int] = {}
         self.ids: dict[int, _Id] = {}
         """By the numbers of the messages that would be recognised, the ids they are stored with."""
@@ -50,6 +52,8 @@ class Parts:
         """Of the stored list that the numbers are of: a thread that was put back, or deleted and
         made again, has another one, in which they mean other messages."""
         self.length = 0
+        self.atom: Callable[[bytes], Atom] | None = None
+        """Makes of an encoded value what a change takes; None if others look at its values."""
         self.new: list[Any] = []
         self._new: dict[bytes, int] = {}
         self._new_ids: dict[int, _Id] = {}
@@ -73,12 +77,14 @@ class Parts:
 
     def ref(self, message: BaseMessage) -> Typed:
         """The plain form that stands for a message; it is stored with the change if it is new."""
-        return Typed(MESSAGE, 1, self.place(self._take_apart(message)))
+        return Typed(MESSAGE, 1, self.place(message))
 
-    def place(self, message: Typed) -> Any:
-        """The place of a message in plain form."""
-        rest, id = _without_id(message)
-        digest = self._digest(rest)
+    def place(self, message: BaseMessage) -> Any:
+        """The place of a message; it is stored with the change if it is new."""
+        rest, plain = self._apart(message)
+        id = _take_id(rest)
+        data = self._encoded(rest, plain=plain)
+        digest = _digest(data)
         number = self._known.get(digest)
         if number is None:
             number = self._new.get(digest)
@@ -86,10 +92,32 @@ class Parts:
             number = self.length + len(self.new)
             self._new[digest] = number
             self._new_ids[number] = id
-            self.new.append([rest, *id] if id else rest)
+            self.new.append(self._item(rest, id, data))
             return number
         stored = self.ids[number] if number in self.ids else self._new_ids[number]
         return number if id == stored else [number, *id]
+
+    def _apart(self, message: BaseMessage) -> tuple[Typed, bool]:
+        """A message in plain form, and whether it is known to hold plain data only."""
+        entry = self._types.known(type(message))
+        try:
+            if entry is not None and simple(fields := entry.to_plain(message)):
+                return Typed(entry.name, entry.version, fields), True
+        except (Refusal, AttributeError, KeyError, TypeError):
+            pass  # what is wrong is told below
+        return self._types.plain(message), False
+
+    def _item(self, rest: Typed, id: _Id, data: bytes) -> Any:
+        """What is stored of a message; mostly the bytes by which it was told from others."""
+        whole = data
+        if id:
+            try:
+                whole = _PAIR + data + self._codec.encode(id[0])
+            except UnicodeEncodeError:
+                return [rest, *id]
+        if self.atom is not None and len(whole) <= WHOLE:
+            return self.atom(whole)
+        return [rest, *id] if id else rest
 
     def stored(self, entry: int) -> None:
         """What was new is durable now, by that entry."""
@@ -104,27 +132,31 @@ class Parts:
     def learn(self, number: int, part: Any) -> None:
         """A message that was read: it need not be stored again."""
         rest, self.ids[number] = _parted(part)
-        self._known[self._digest(rest)] = number
+        self._known[_digest(self._encoded(rest))] = number
 
-    def digest(self, message: BaseMessage) -> bytes:
-        """Tells a message from all that would be stored otherwise."""
-        return self._digest(self._take_apart(message))
-
-    def _digest(self, part: Typed) -> bytes:
+    def _encoded(self, part: Typed, *, plain: bool = False) -> bytes:
         try:
-            data = self._codec.encode(part if simple(part.value) else self._codec.plain(part))
-        except (OverflowError, UnicodeEncodeError):  # an int or a text that is stored otherwise
-            data = self._codec.encode(self._codec.plain(part))
-        return hashlib.sha256(data).digest()[:16]
+            if plain or simple(part.value):
+                return self._codec.encode(part)
+        except (OverflowError, UnicodeEncodeError):
+            pass  # an int or a text that is stored otherwise
+        return self._codec.encode(self._codec.plain(part))
 
 
-def _without_id(message: Typed) -> tuple[Typed, _Id]:
-    """A message without its id, as far as that is one; and the id."""
+_PAIR = b"\x92"
+"""Begins a list of two items, in msgpack."""
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()[:16]
+
+
+def _take_id(message: Typed) -> _Id:
+    """Take its id, as far as that is one, out of a message in plain form."""
     fields = message.value
     if type(fields) is not dict or type(fields.get("id", 0)) not in (str, type(None)):
-        return message, []
-    rest = fields.copy()
-    return Typed(message.name, message.version, rest), [short_id(rest.pop("id"))]
+        return []
+    return [short_id(fields.pop("id"))]
 
 
 def _parted(part: Any) -> tuple[Typed, _Id]:
@@ -210,8 +242,8 @@ def only_messages(value: Any) -> bool:
 # it was already is no change: the message is equal, to pydantic too.
 #
 # The encoder takes nothing but what msgpack gives back as it was, so that equal bytes are of equal
-# types. A message that holds something else, an artifact of a class perhaps, is taken apart: of it,
-# a digest of what would be stored is compared.
+# types. A list with a message that holds something else, an artifact of a class perhaps, is taken
+# apart each time.
 
 
 _encode = partial(
@@ -232,8 +264,6 @@ _LONG = 0xDC
 """Begins a list of 16 items or more, in msgpack."""
 _NO_EXTRAS = b"\x80"
 _comparables: dict[type, bool] = {}
-Exact = Callable[[BaseMessage], bytes]
-"""Gives a digest of all that would be stored of a message."""
 
 
 class Kept:
@@ -243,7 +273,7 @@ class Kept:
     messages of it while the next one, with more of them, is put.
     """
 
-    __slots__ = ("_classes", "_data", "_extras", "_odd", "_sets", "places")
+    __slots__ = ("_classes", "_data", "_extras", "_sets", "places")
 
     def __init__(
         self,
@@ -251,7 +281,6 @@ class Kept:
         data: list[bytes],
         extras: list[bytes],
         sets: list[frozenset[str]],
-        odd: frozenset[int],
         places: list[Any] | None = None,
     ) -> None:
         self._classes = classes
@@ -260,8 +289,6 @@ class Kept:
         self._extras = extras
         """Extra fields of each, encoded; empty while no message has any."""
         self._sets = sets
-        self._odd = odd
-        """Positions of messages that are known by a digest."""
         self.places = places
         """Of the messages, while the list is short."""
 
@@ -270,54 +297,45 @@ class Kept:
         """How many messages there are."""
         return len(self._classes)
 
-    @property
-    def simple(self) -> bool:
-        """Whether the bytes hold all: only data that msgpack gives back as it was."""
-        return not self._odd
-
     @classmethod
-    def of(cls, messages: list[BaseMessage], exact: Exact | None = None) -> Kept | None:
-        """Messages to compare with later; None if they hold what cannot be compared this way.
-
-        exact: without it, messages that have to be known by a digest are such.
-        """
-        return cls([], [], [], [], frozenset()).grown(messages, exact)
+    def of(cls, messages: list[BaseMessage]) -> Kept | None:
+        """Messages to compare with later; None if they hold what cannot be compared this way."""
+        return cls([], [], [], []).grown(messages)
 
     @property
     def size(self) -> int:
         """Bytes held, roughly."""
         return sum(map(len, self._data)) + 100 * self.count
 
-    def grown(self, value: list[Any], exact: Exact | None) -> Kept | None:
+    def grown(self, value: list[Any]) -> Kept | None:
         """What to keep of a list that is this one or this one with more at its end, else None."""
-        count = self.count
+        count = len(self._classes)
         classes = list(map(type, value))
         if classes[:count] != self._classes or not all(map(_comparable, set(classes[count:]))):
             return None
-        odd = self._odd.union(n for n, one in enumerate(value[count:], count) if not _plain(one))
-        if odd and exact is None:
+        if not all(map(_plain, value[count:])):
             return None
         whole = count // CHUNK
         try:
-            digests = {n: exact(value[n]) for n in odd} if exact is not None else {}
-            chunks = _chunks(list(map(_fields, value)), digests)
+            fields = list(map(_fields, value))
+            chunks = (_encode(fields[n : n + CHUNK]) for n in range(0, len(fields), CHUNK))
             if any(next(chunks) != known for known in self._data[:whole]):
                 return None
             tail = list(chunks)
-            extras = _extras(value, digests)
-        except (TypeError, ValueError, OverflowError, RecursionError, HoldfastError):
-            return None
+            extras = list(map(_encode, map(_extra, value))) if any(map(_extra, value)) else []
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            return None  # one that is known was changed in place, to hold something else
         if count % CHUNK and not _items(tail[0]).startswith(_items(self._data[whole])):
             return None
         known = self._extras or ([_NO_EXTRAS] * count if extras else [])
         if extras[:count] != known:
             return None
         sets = [*self._sets, *map(frozenset, map(_fields_set, value[count:]))]
-        return Kept(classes, [*self._data[:whole], *tail], extras, sets, odd, self.places)
+        return Kept(classes, [*self._data[:whole], *tail], extras, sets, self.places)
 
-    def build(self) -> list[BaseMessage]:
-        """The messages again, as new objects."""
-        made: list[Any] = list(map(object.__new__, self._classes))
+    def build(self, count: int | None = None) -> list[BaseMessage]:
+        """The messages again, or the first so many, as new objects."""
+        made: list[Any] = list(map(object.__new__, self._classes[:count]))
         _each(map(_set_fields, made, chain.from_iterable(map(_decode, self._data))))
         extras = map(_decode, self._extras or [_NO_EXTRAS] * len(made))
         _each(map(_set_extra, made, extras))
@@ -335,41 +353,38 @@ def _comparable(kind: type) -> bool:
     return found
 
 
-def _chunks(fields: list[Any], digests: dict[int, bytes]) -> Iterator[bytes]:
-    """Fields of messages, encoded; of some, by their positions, digests are all there is."""
-    for n, digest in digests.items():
-        fields[n] = digest
-    for start in range(0, len(fields), CHUNK):
-        yield _encode(fields[start : start + CHUNK])
-
-
-def _extras(value: list[Any], digests: dict[int, bytes]) -> list[bytes]:
-    """The extra fields of each message, encoded, if any has some; digests tell of them, too."""
-    if not any(map(_extra, value)):
-        return []
-    return [_NO_EXTRAS if n in digests else _encode(_extra(one)) for n, one in enumerate(value)]
-
-
 def _items(data: bytes) -> bytes:
     """An encoded list without its length."""
     return data[3:] if data[0] == _LONG else data[1:]
 
 
 def _plain(message: BaseMessage) -> bool:
-    return simple(_fields(message)) and simple(_extra(message) or {})
+    return simple(_fields(message)) and (not _extra(message) or simple(_extra(message)))
 
 
-def simple(plain: Any) -> bool:
-    """Whether a value holds nothing but what msgpack gives back as it was."""
+def simple(plain: Any, depth: int = 8) -> bool:
+    """Whether a value holds nothing but what msgpack gives back as it was, in few levels.
+
+    The loops ask again what a call would: it is done for every field of every message.
+    """
     kind = type(plain)
     if kind is dict:
-        return all(type(key) is str and simple(item) for key, item in plain.items())
+        for key, item in plain.items():
+            inner = type(item)
+            if type(key) is not str:
+                return False
+            if inner in _SIMPLE or (not item and inner in _CONTAINERS):
+                continue
+            if not depth or not simple(item, depth - 1):
+                return False
+        return True
     if kind is list:
-        return all(map(simple, plain))
+        return all(type(item) in _SIMPLE or (depth and simple(item, depth - 1)) for item in plain)
     return kind in _SIMPLE
 
 
 _SIMPLE = frozenset((str, int, float, bool, type(None)))
+_CONTAINERS = (dict, list)
 _fields = attrgetter("__dict__")
 _extra = attrgetter("__pydantic_extra__")
 _fields_set = attrgetter("__pydantic_fields_set__")
@@ -385,44 +400,15 @@ def _each(work: Iterable[Any]) -> None:
         pass
 
 
-# ---- delta snapshots ----------------------------------------------------------------------------
-# Stored values of delta channels, which are asked for again in every turn until the next one.
-
-
-class Snapshot:
-    """Some channels of a checkpoint, as new objects whenever they are asked for.
-
-    Their messages are kept as bytes, of which objects are made in a fifth of the time that
-    reading and building them takes; as far as the bytes hold all of them.
-    """
-
-    def __init__(self, types: Types, plain: dict[str, Any], parts: dict[int, Any]) -> None:
-        self._types = types
-        self._plain = plain
-        self._parts = parts
-        self._kept: Kept | None = None
-        self._tried = False
-
-    @property
-    def size(self) -> int:
-        """Bytes held, roughly."""
-        return self._kept.size if self._kept is not None else 1000 * len(self._parts)
-
-    def build(self) -> dict[str, Any]:
-        """The values, as new objects."""
-        if self._kept is not None:
-            fresh = iter(self._kept.build())
-            return self._types.build(self._plain, lambda _: next(fresh))  # type: ignore[no-any-return]
-        build = self._types.message_builder()
-        made: list[Any] = []
-
-        def message(ref: Typed) -> Any:
-            made.append(build(whole(ref.value, self._parts[number_of(ref.value)])))
-            return made[-1]
-
-        values = self._types.build(self._plain, message)
-        if made and not self._tried:
-            self._kept = Kept.of(made)
-            self._parts = {} if self._kept is not None else self._parts
-        self._tried = True
-        return values  # type: ignore[no-any-return]
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Keep Python's collector from walking what is being built: it is all in use, and walked again
+    and again it takes longer than building it. Another thread may resume it earlier."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

@@ -383,20 +383,10 @@ def kind_of(cls: type) -> type[Entry]:
     kind = _kind(cls)
     told = cls.__qualname__
     if kind is None:
-        if any(base.__module__.startswith("pydantic.v1") for base in cls.__mro__):
-            raise InvalidInputError(
-                f"{told} is a model of pydantic.v1, which cannot be kept; "
-                "make it a model of pydantic 2, or store its .dict()"
-            )
-        if cls.__module__ == "pydantic.networks":
-            raise InvalidInputError(
-                f"{told} cannot be kept, but its text can: declare the field as Annotated[str, "
-                f"AfterValidator(lambda text: str({told}(text)))], or store str(...) of it"
-            )
         raise InvalidInputError(
-            f"{told} cannot be kept: dataclasses, pydantic models, msgspec.Struct, enums, "
+            f"{told} cannot be kept: dataclasses, models of pydantic 2, msgspec.Struct, enums, "
             "NamedTuples, exceptions and subclasses of builtin types can; keep it out of the "
-            "state, or store its data as one of these"
+            "state, or store its data as one of these, or as text: str(...)"
         )
     if hasattr(cls, "__del__"):
         raise InvalidInputError(f"{told} has a __del__: its objects are more than data")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, InvalidValueError
 from holdfast.integrations.langgraph.messages import BEGIN, Kept, short_list
 from holdfast.integrations.langgraph.thread import INSTEAD, Loaded, Past, Thread
 from holdfast.integrations.langgraph.thread_records import (
@@ -27,7 +27,7 @@ from holdfast.integrations.langgraph.thread_records import (
 from holdfast.integrations.langgraph.types import LISTED, Types
 from holdfast.integrations.langgraph.write_queue import Job
 from holdfast.seal.codec import Typed
-from holdfast.store.inner import Operation, Written, build_change
+from holdfast.store.inner import WHOLE, Operation, Written, build_change
 from holdfast.store.names.cause import Cause, cause_now
 
 _FIELDS = frozenset(
@@ -36,6 +36,16 @@ _FIELDS = frozenset(
 
 RECORDS = Types()
 """For what is not the graph's own: metadata."""
+
+
+class Lives(NamedTuple):
+    """Which scope a run has seen last, by its number: made again, a thread has another one."""
+
+    seen: Callable[[], int]
+    """0 if there was none. Asked when a change is put together: another of the run may wait for its
+    turn before it, and make the thread."""
+    note: Callable[[int], None]
+
 
 Check = Callable[[Record | None], None]
 """Refuses a put that does not rest on the newest checkpoint."""
@@ -48,10 +58,12 @@ def put(
     metadata: dict[str, Any],
     parent: str | None,
     check: Check,
+    lives: Lives | None = None,
 ) -> None:
     """Make a checkpoint the newest of its namespace."""
 
     def apply(draft: Draft) -> None:
+        draft.lives.append(lives)
         before = thread.newest(space, draft.reader)
         try:
             check(before.record if before else None)
@@ -63,9 +75,7 @@ def put(
                     "was one, or the thread was deleted since; nothing of this step is stored"
                 ) from None
             raise
-        twin = _twin(draft, space, checkpoint["id"], before)
-        if twin is not None:
-            draft.rest_on_all()
+        _check_once(draft, space, checkpoint["id"], before)
         short, apart = draft.channels(space, checkpoint.get("channel_values", {}), before)
         more = {name: value for name, value in checkpoint.items() if name not in _FIELDS}
         record = Record(
@@ -81,8 +91,8 @@ def put(
             apart,
             more=RECORDS.plain(more) if more else None,
         )
-        _pass_over(draft, space, checkpoint["id"], twin)
-        _head(draft, space, record, before, twin)
+        _pass_over(draft, space, checkpoint["id"])
+        _head(draft, space, record, before)
 
     cause = cause_now(correlation=run_in(metadata))
     thread.turns.run(Job(apply, cause, puts=space.ns))
@@ -92,13 +102,17 @@ def _copied(updated: Any) -> Any:
     return list(updated) if isinstance(updated, (list, tuple)) else updated
 
 
-def _twin(draft: Draft, space: Space, id: str, before: Loaded | None) -> Loaded | None:
-    """The checkpoint that is put again, if others were put since."""
+def _check_once(draft: Draft, space: Space, id: str, before: Loaded | None) -> None:
+    """Refuse a checkpoint that was put before; the newest may be put again."""
     if before is None or before.record.id == id:
-        return None
-    if before.record.id < id and _before_all(draft.reader.get(space.mixed), id):
-        return None
-    return Past(draft.thread, space).get(id)
+        return
+    if before.record.id < id and _before_all(draft.get(space.mixed), id):
+        return
+    if Past(draft.thread, space).get(id) is not None:
+        raise Conflict(
+            f"thread {draft.thread.id!r}: checkpoint {id} was put before, and others since; "
+            "nothing is stored. Give the checkpoint an id of its own"
+        )
 
 
 def _before_all(mixed: Any, id: str) -> bool:
@@ -106,23 +120,18 @@ def _before_all(mixed: Any, id: str) -> bool:
     return mixed is None or (mixed is not True and mixed < id)
 
 
-def _pass_over(draft: Draft, space: Space, id: str, twin: Loaded | None) -> None:
+def _pass_over(draft: Draft, space: Space, id: str) -> None:
     """Take away what was written on top of other checkpoints than the one that is put.
 
     Tasks may be faster than the checkpoint that they run on: their writes come before it, and stay.
-    What was written on top of one that is put again stays, too, and is no longer late.
     """
-    reader = draft.reader
-    draft.expects[space.writes] = version = reader.version(space.writes)
-    known = reader.get(space.writes, [], None, True) if version else []
-    known += draft.calls.get(space.writes, [])
-    stay = _packed(draft, twin) if twin is not None else []
-    stay += [call for call in known if str(long_id(call[0])) >= id]
+    if not draft.alone:
+        draft.expects[space.writes] = draft.reader.version(space.writes)
+    known = [*(draft.get(space.writes) or []), *draft.calls.get(space.writes, [])]
+    stay = [call for call in known if str(long_id(call[0])) >= id]
     draft.calls[space.writes] = stay
     if stay != known:
         draft.note("set" if stay else "delete", space.writes, stay or None)
-    if twin is not None and reader.exists(space.late(id)):
-        draft.note("delete", space.late(id))
 
 
 def _packed(draft: Draft, loaded: Loaded) -> list[Any]:
@@ -131,31 +140,23 @@ def _packed(draft: Draft, loaded: Loaded) -> list[Any]:
     return [call.pack(draft.thread.names) for call in calls]
 
 
-def _head(
-    made: Draft, space: Space, record: Record, before: Loaded | None, twin: Loaded | None
-) -> None:
+def _head(made: Draft, space: Space, record: Record, before: Loaded | None) -> None:
     """Write the record; the one before it goes into the log."""
-    thread = made.thread
     made.expects[space.head] = before.entry if before else 0
     if before is not None:
         recent = before.record.recent
         if before.record.id != record.id:
             recent = (*recent, before.entry)
-        if before.record.id > record.id and _before_all(
-            made.reader.get(space.mixed), before.record.id
-        ):
+        if before.record.id > record.id and _before_all(made.get(space.mixed), before.record.id):
             made.note("set", space.mixed, before.record.id)
-        if twin is not None:  # put again: the newer one counts
-            _log(made, space, [entry for entry in thread.log(space)[0] if entry != twin.entry])
-            recent = ()
-        elif len(recent) >= LOT:
+        if len(recent) >= LOT:
             made.note("append", space.log, [short_entries(recent)])
             recent = ()
         record = record._replace(recent=recent)
-    if COUNTERS in record.metadata or made.reader.exists(space.needs):
+    if COUNTERS in record.metadata or made.get(space.needs) is not None:
         _note_needs(made, space, _needed(made, space, record, before))
     made.heads[space.ns] = record
-    made.note("set", space.head, record.pack(thread.names))
+    made.note("set", space.head, made.packed(record))
 
 
 def _needed(made: Draft, space: Space, record: Record, before: Loaded | None) -> int:
@@ -166,7 +167,7 @@ def _needed(made: Draft, space: Space, record: Record, before: Loaded | None) ->
     if before is None or not deltas_in(record):
         return made.entry
     if before.record.id == record.parent:
-        return int(made.reader.get(space.needs, before.entry))
+        return int(made.get(space.needs) or before.entry)
     return _oldest(made, space, record)
 
 
@@ -187,7 +188,7 @@ def _resting(past: Past, record: Record) -> Iterator[Loaded]:
 
 
 def _note_needs(made: Draft, space: Space, entry: int) -> None:
-    if made.reader.get(space.needs) != entry:
+    if made.get(space.needs) != entry:
         made.note("set", space.needs, entry)
 
 
@@ -204,31 +205,36 @@ def put_writes(
     task: str,
     path: str,
     run: str | None,
-    life: int = 0,
+    lives: Lives | None = None,
     *,
-    patient: bool = True,
+    patient: bool = False,
+    relaxed: bool = False,
 ) -> None:
     """Note (index, channel, value) of what a task wrote on top of a checkpoint, which may be put
-    only later. `patient`: a checkpoint may follow at once.
+    only later. `patient`: a checkpoint may follow at once. `relaxed`: it makes this durable.
 
     If the thread was deleted since the checkpoint was put, or its run has seen it, `Conflict`.
     """
 
     def apply(draft: Draft) -> None:
-        if life and life != draft.life:
+        draft.lives.append(lives)
+        if lives is not None and lives.seen() not in (0, draft.life):
             raise Conflict(
                 f"thread {thread.id!r}: checkpoint {checkpoint} is of a thread deleted since; "
                 "nothing of this step is stored"
             )
         before = thread.newest(space, draft.reader)
         plain = []
-        for n, name, value in writes:
-            with thread.naming(name):
+        name = ""
+        try:
+            for n, name, value in writes:
                 plain.append((n, name, thread.types.plain(value, thread.parts.ref)))
+        except InvalidValueError as error:
+            raise error.placed(f"thread {thread.id!r}", name) from None
         head = draft.heads.get(space.ns) or (before.record if before else None)
         # One that is not there yet has a newer id; but clocks go back, and some are put again.
         to_come = head is None or (
-            checkpoint > head.id and _before_all(draft.reader.get(space.mixed), checkpoint)
+            checkpoint > head.id and _before_all(draft.get(space.mixed), checkpoint)
         )
         newest = to_come or (head is not None and checkpoint == head.id)
         # On a checkpoint that is not there yet, only the run that puts it can write.
@@ -240,8 +246,15 @@ def put_writes(
 
     # Errors and interrupts end a step: no checkpoint follows that they could go along with. And
     # with delta channels, LangGraph holds the checkpoint back until the writes are stored.
-    patient = patient and all(n >= 0 for n, _, _ in writes) and not thread.has_deltas(space)
-    thread.turns.run(Job(apply, cause_now(correlation=run), patient=patient))
+    followed = all(n >= 0 for n, _, _ in writes)
+    thread.turns.run(
+        Job(
+            apply,
+            cause_now(correlation=run),
+            patient=patient and followed and not thread.has_deltas(space),
+            relaxed=relaxed and followed,
+        )
+    )
 
 
 # removing
@@ -318,7 +331,7 @@ def _shorten(
         late = space.late(newest.record.id)
         if thread.reader.exists(late):
             made.note("delete", late)
-    if made.reader.exists(space.needs):
+    if made.get(space.needs) is not None:
         _note_needs(made, space, _oldest(made, space, newest.record))
     made.note("set", space.head, newest.record._replace(recent=()).pack(thread.names))
     _log(made, space, [loaded.entry for loaded in stay[:-1]])
@@ -360,24 +373,37 @@ class Draft:
         """By namespace, the checkpoint that this change puts."""
         self.calls: dict[str, list[Any]] = {}
         """Writes that this change adds."""
+        self.lives: list[Lives | None] = []
+        """Who is told which scope this change was written to."""
         self._whole = False
-        self._start_parts()
-
-    def _start_parts(self) -> None:
+        self._exact = True
+        """Whether the values of short channels are encoded as they are."""
         # All that is read for a change is of one moment; if that is over, the change fails.
-        thread = self.thread
         self.reader = reader = thread.pinned()
-        self._before = reader.at.sequence if reader.at is not None else 0
-        self.life = reader.at.ledger.number if reader.at is not None else 0
-        self._alone = 0 < self._before == thread.last
+        line = reader.at
+        self._before = line.sequence if line is not None else 0
+        self.life = line.ledger.number if line is not None else 0
+        self.alone = 0 < self._before == thread.last
         """Whether nobody else has written since this thread's last change."""
-        self._versions = {NAMES: thread.learn_names(reader)}
-        if self._alone:
+        self._versions: dict[str, int] = {}
+        if self.alone and thread.last_names == thread.names_version:
             thread.parts.again()
         else:
+            thread.held.clear()
+            self._versions = {NAMES: thread.learn_names(reader, anew=True)}
             self._versions[PARTS] = reader.version(PARTS)
             thread.parts.begin(self._versions[PARTS], reader.length(PARTS))
         thread.names.begin()
+        ledger = thread.core.ledger(thread.scope, create=True)
+        # What gates look at has to be there as a value.
+        thread.parts.atom = ledger.splitter.atom if not thread.core.gates.front else None
+
+    def get(self, key: str) -> Any:
+        """The value of a short key before this change, read once as long as nobody else writes."""
+        held = self.thread.held
+        if key not in held:
+            held[key] = self.reader.get(key, None, None, True)
+        return held[key]
 
     @property
     def entry(self) -> int:
@@ -403,7 +429,7 @@ class Draft:
             raise Conflict(f"thread {self.thread.id!r}: this has to be a change of its own")
         self._whole = True
 
-    def commit(self, cause: Cause | None) -> list[Written]:
+    def commit(self, cause: Cause | None, *, relaxed: bool = False) -> list[Written]:
         """Write it; `Conflict` if somebody was faster."""
         thread = self.thread
         for key, new in ((PARTS, thread.parts.new), (NAMES, thread.names.new)):
@@ -414,18 +440,45 @@ class Draft:
         # Numbers were given out or used: they must still mean what they meant.
         self.expects |= self._versions
         # That there is no new entry is told faster than that keys are the same.
-        same = self._alone or self._whole
+        same = self.alone or self._whole
         expects, head = ({}, self._before) if same else (self.expects, None)
         target = (thread.scope, "main", self.operations, expects, head)
-        written = thread.core.run(build_change(thread.core, [target], cause=cause))
-        thread.parts.stored(written[0].sequence)
+        change = build_change(thread.core, [target], cause=cause)
+        change.relaxed = relaxed
+        written = thread.core.run(change)
+        entry = written[0].sequence
+        ledger = thread.core.known(thread.scope)
+        for lives in self.lives:
+            if lives is not None and ledger is not None:
+                lives.note(ledger.number)
+        thread.parts.stored(entry)
+        if thread.names.new:
+            thread.names.stored()
+            thread.names_version = entry
         # What others wrote between changed no list that was expected: it is known to its end.
-        thread.last = written[0].sequence
+        thread.last, thread.last_names = entry, thread.names_version
+        if entry != self.entry:
+            thread.held.clear()
+        for operation in self.operations:
+            thread.held.pop(operation.key, None)
         for ns, record in self.heads.items():
-            thread.heads[ns] = (written[0].sequence, record)
+            thread.heads[ns] = (entry, record)
         for ns, kept in self.kept.items():
-            thread.kept[ns] = (written[0].sequence, kept)
+            thread.kept[ns] = (entry, kept)
         return written
+
+    def packed(self, record: Record) -> Any:
+        """A record as it is stored: encoded, if there is nothing in it that has to be checked."""
+        found = record.pack(self.thread.names)
+        make = self.thread.parts.atom
+        plain = self._exact and record.more is None and type(found[7]) is list and found[4][0]
+        if make is None or not plain or type(record.v) is not int or type(record.ts) is not str:
+            return found
+        try:
+            data = self.thread.core.codec.encode(found)
+        except (OverflowError, UnicodeEncodeError):
+            return found
+        return make(data) if len(data) <= WHOLE else found
 
     # channels
 
@@ -439,39 +492,49 @@ class Draft:
         was = set(before.record.apart) if before is not None else set()
         short: dict[str, Any] = {}
         apart: list[str] = []
-        for name, value in given.items():
-            with thread.naming(name):
+        name = ""
+        try:
+            for name, value in given.items():
                 same: Any = known.get(name)
-                grown = None
-                if type(same) is Kept and type(value) is list:
-                    grown = same.grown(value, thread.parts.digest)
-                if grown is not None:
-                    kept[name] = grown
-                    plain = self._grown(space.channel(name), value[same.count :], grown)
-                elif thread.lists_messages(value):
-                    if before is not None:
-                        thread.learn(space, name, before.record, self.reader)
-                    plain = self._listed(value, kept, name)
-                else:
-                    plain = thread.types.plain(value, thread.parts.ref)
-            if plain is _APPENDED:
-                apart.append(name)
-            elif type(plain) is Typed and plain.name == LISTED:
-                short[name] = plain
-            else:
-                with thread.naming(name):
-                    data = thread.core.codec.encode(thread.core.codec.plain(plain))
+                plain = self._channel(space, name, value, same, before)
+                if plain is _APPENDED:
+                    apart.append(name)
+                    continue
+                if type(plain) is Typed and plain.name == LISTED:
+                    short[name] = plain
+                    continue
+                exact = thread.core.codec.plain(plain)
+                data = thread.core.codec.encode(exact)
                 if len(data) <= INLINE and not _begins(plain):
                     short[name] = plain
+                    self._exact &= exact is plain
                     continue
                 apart.append(name)
                 digest = hashlib.sha256(data).digest()
                 kept.setdefault(name, digest)
                 if name not in was or same != digest:
                     self.note("set", space.channel(name), plain)
+        except InvalidValueError as error:
+            raise error.placed(f"thread {thread.id!r}", name) from None
         for name in was.difference(apart):
             self.note("delete", space.channel(name))
         return short, apart
+
+    def _channel(
+        self, space: Space, name: str, value: Any, same: Any, before: Loaded | None
+    ) -> Any:
+        """The plain form of a channel's value; `same` is what is known of the one before."""
+        thread, kept = self.thread, self.kept[space.ns]
+        if type(same) is Kept and type(value) is list:
+            grown = same.grown(value)
+            if grown is not None:
+                kept[name] = grown
+                return self._grown(space.channel(name), value[same.count :], grown)
+        if not thread.lists_messages(value):
+            return thread.types.plain(value, thread.parts.ref)
+        if before is not None:
+            thread.learn(space, name, before.record, self.reader)
+        return self._listed(value, kept, name)
 
     def _known(self, space: Space, before: Loaded | None) -> dict[str, Any]:
         """What the long channels of the newest checkpoint hold; it is read if it is not known."""
@@ -497,15 +560,14 @@ class Draft:
 
     def _listed(self, value: list[Any], kept: dict[str, Any], name: str) -> Any:
         """The plain form of a list of messages that is another than the known one."""
-        found = Kept.of(value, self.thread.parts.digest)
+        found = Kept.of(value)
         if found is not None:
             kept[name] = found
         return _plain_list(self._places(value), found)
 
     def _places(self, messages: list[Any]) -> list[Any]:
         """The places of messages; those that are new are stored with the change."""
-        plain = self.thread.types.plain
-        return [self.thread.parts.place(plain(message)) for message in messages]
+        return list(map(self.thread.parts.place, messages))
 
 
 def _plain_list(places: list[Any], kept: Kept | None) -> Any:

@@ -48,7 +48,7 @@ from holdfast.integrations.langgraph.history import (
     listed,
     open_nodes,
     put_by,
-    tuple_later,
+    tuple_listed,
     tuple_of,
 )
 from holdfast.integrations.langgraph.runs import Sight, remember, run_of
@@ -108,6 +108,12 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         `Conflict` and stores nothing of it; `wait` lets runs and updates of this process wait for
         their turn when they begin, and refuses those of other processes.
     patience: seconds that they wait without a sign of the run that has its turn.
+    pending: how safe what a task wrote is until the next checkpoint is put. `full`: as safe as the
+        store, and in a run stored together with the checkpoint that follows within 5 ms. `normal`:
+        stored at once without waiting for the disk, so that a power loss before the next
+        checkpoint may take it, and the task runs again; the end of the process does not. Errors
+        and interrupts, which no checkpoint follows, are always `full`. SQLite only; other engines
+        store as always.
 
     A thread is the scope `custom:langgraph/THREAD`: `checkpoint`, `verify`, `log` and `erase` of
     the store work on it. The memory that it takes is bounded; the least used threads are dropped.
@@ -122,6 +128,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         serde: SerializerProtocol | None = None,
         busy: str = "refuse",
         patience: float = 60.0,
+        pending: str = "full",
     ) -> None:
         super().__init__(serde=serde)
         core = getattr(store, "_core", None)
@@ -132,11 +139,14 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
             )
         if busy not in ("refuse", "wait"):
             raise InvalidInputError("busy is 'refuse' or 'wait'")
+        if pending not in ("full", "normal"):
+            raise InvalidInputError("pending is 'full' or 'normal'")
         if (types is not None) + strict + (serde is not None) > 1:
             raise InvalidInputError(
                 "give one of types, strict and serde; Types(strict=True) is both"
             )
         self._core = core
+        self._relaxed = pending == "normal"
         self.types = types or (Serialised(serde) if serde else Types(strict=strict))
         self._sight = Sight(queued=busy == "wait")
         self._queue = Queue(patience) if busy == "wait" else None
@@ -147,6 +157,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         """By thread and run, the number of the scope that the run has seen last: what it writes to
         a thread that was deleted since is refused."""
         self._puts = 0
+        self._touched: set[Thread] = set()
         self._pool = ThreadPoolExecutor(8, thread_name_prefix="holdfast-langgraph")
 
     @classmethod
@@ -159,6 +170,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         serde: SerializerProtocol | None = None,
         busy: str = "refuse",
         patience: float = 60.0,
+        pending: str = "full",
         **options: Any,
     ) -> Opening[HoldfastSaver]:
         """A store, opened and closed with the saver: `with HoldfastSaver.open(url) as saver`.
@@ -168,7 +180,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         `holdfast.integrations.langgraph:open_saver`.
         """
         settings: dict[str, Any] = {"types": types, "strict": strict, "serde": serde}
-        settings |= {"busy": busy, "patience": patience}
+        settings |= {"busy": busy, "patience": patience, "pending": pending}
         return Opening(url, options, lambda store: cls(store, **settings))
 
     # reading
@@ -197,7 +209,9 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     def _get(
         self, thread: Thread, space: Space, id: str | None, config: RunnableConfig
     ) -> CheckpointTuple | None:
-        self._note_life(thread, config)
+        lives = self._lives_of(thread, config)
+        if lives is not None:
+            lives.note(thread.life_now())
         loaded = thread.newest(space, writes=True) if id is None else thread.find(space, id)
         if loaded is None:
             return None
@@ -215,14 +229,11 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """Checkpoints, the newest first; those of all threads without a config.
-
-        The values of channels are read when a `checkpoint` of them is looked at, for which the
-        store must still be open.
-        """
-        found = self._listed(config, filter, before, limit)
-        while page := [*islice(found, PAGE)]:
-            yield from self._seen(page, config)
+        """Checkpoints, the newest first; those of all threads without a config."""
+        for place in self._listed(config, filter, before, limit):
+            self._note_listed(place, config)
+            if place[2] is not None:
+                yield tuple_listed(place[0], place[1], place[2])
 
     async def alist(
         self,
@@ -233,11 +244,15 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         """The same, without holding the loop."""
-        found = self._listed(config, filter, before, limit)
+        places = self._listed(config, filter, before, limit)
+        found = ((place, place[2] and tuple_listed(*place)) for place in places)  # type: ignore[arg-type]
         while page := await self._off(lambda: [*islice(found, PAGE)]):
             # What was listed is noted in the context of the caller, not of the thread that read.
-            for item in self._seen(page, config):
-                yield item
+            for place, _ in page:
+                self._note_listed(place, config)
+            for _, one in page:
+                if one is not None:
+                    yield one
 
     def _listed(
         self,
@@ -265,16 +280,11 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         if empty and before is not None:
             yield from ((*place, None) for place in places)
 
-    def _seen(
-        self, page: Sequence[Listed], config: RunnableConfig | None
-    ) -> Iterator[CheckpointTuple]:
-        """Note that these were listed, so that a run may go on from them; then give them out."""
-        for thread, space, loaded in page:
-            ids = (loaded.record.id, loaded.record.parent) if loaded else (None,)
-            self._sight.listed(thread.id, space.ns, config, ids)
-        for thread, space, loaded in page:
-            if loaded is not None:
-                yield tuple_later(thread, space, loaded)
+    def _note_listed(self, place: Listed, config: RunnableConfig | None) -> None:
+        """Note that a checkpoint was listed, so that a run may go on from it."""
+        thread, space, loaded = place
+        ids = (loaded.record.id, loaded.record.parent) if loaded else (None,)
+        self._sight.listed(thread.id, space.ns, config, ids)
 
     def thread_ids(self) -> Iterator[str]:
         """Ids of all threads, in the order of their names."""
@@ -339,15 +349,11 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         id = checkpoint["id"]
         remember(self._warned, id, None)
         check = self._sight.check(thread.id, space.ns, config, parent, id, stored.get("source"))
-        if self._queue is not None:
-            self._queue.check_turn(thread.id, config)
-        putting.put(thread, space, cast(dict[str, Any], checkpoint), stored, parent, check)
-        if not self._lives.get(_run_in(thread, config)):  # it has made the thread
-            self._note_life(thread, config)
+        lives = self._lives_of(thread, config)
+        putting.put(thread, space, cast(dict[str, Any], checkpoint), stored, parent, check, lives)
         if self._queue is not None and not space.ns:
             self._queue.noticed(thread.id)
-        thread.weigh()
-        self._bound()
+        self._bound(thread)
         return config_of(config["configurable"]["thread_id"], space.ns, id)
 
     aput = _away(put)
@@ -364,14 +370,16 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         if id is None:
             raise InvalidInputError("put_writes needs config['configurable']['checkpoint_id']")
         run = run_in(get_checkpoint_metadata(config, {}))
-        life = self._lives.get(_run_in(thread, config), 0)
+        lives = self._lives_of(thread, config)
         given = [
             # An error is kept as the text that LangGraph's own savers give back.
             (WRITES_IDX_MAP.get(name, n), name, repr(one) if _is_error(name, one) else one)
             for n, (name, one) in enumerate(writes)
         ]
         if given:
-            putting.put_writes(thread, space, id, given, task_id, task_path, run, life)
+            how = {"patient": not self._relaxed and run_of(config) is not None}
+            how["relaxed"] = self._relaxed
+            putting.put_writes(thread, space, id, given, task_id, task_path, run, lives, **how)
         if self._queue is not None and not space.ns:
             self._queue.noticed(thread.id)
 
@@ -420,7 +428,8 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all checkpoints and writes of a thread to another one, which must be empty."""
-        copy(self._thread(source_thread_id), self._thread(target_thread_id))
+        target = Thread(self._core, target_thread_id, self.types)
+        copy(self._thread(source_thread_id), target)
 
     acopy_thread = _away(copy_thread)
 
@@ -468,8 +477,9 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
                 "a checkpointer needs a thread: config={'configurable': {'thread_id': ...}}"
             )
         id = where.get("checkpoint_id")
-        space = Space(str(where.get("checkpoint_ns") or ""))
-        return self._thread(where["thread_id"]), space, str(id) if id else None
+        thread = self._thread(where["thread_id"])
+        space = thread.space(str(where.get("checkpoint_ns") or ""))
+        return thread, space, str(id) if id else None
 
     def _thread(self, thread_id: Any) -> Thread:
         name = str(thread_id)
@@ -482,28 +492,32 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
                 self._threads.popitem(last=False)
         return thread
 
-    def _note_life(self, thread: Thread, config: RunnableConfig) -> None:
-        """Note which scope a run has seen last; 0 if there was none."""
-        if run_of(config) is not None:
-            remember(self._lives, _run_in(thread, config), thread.life_now())
+    def _lives_of(self, thread: Thread, config: RunnableConfig) -> putting.Lives | None:
+        """Which scope the run has seen last; None outside of a run."""
+        run = run_of(config)
+        if run is None:
+            return None
+        place = f"{thread.id} {id(run)}"
+        return putting.Lives(
+            lambda: self._lives.get(place, 0), lambda life: remember(self._lives, place, life)
+        )
 
     def _forget(self, name: str) -> None:
         with self._lock:
             self._threads.pop(name, None)
 
-    def _bound(self) -> None:
+    def _bound(self, thread: Thread) -> None:
         """Drop the least used threads when what is kept of all takes too much memory."""
+        self._touched.add(thread)
         self._puts += 1
         if self._puts % 32:
             return  # counting takes longer than a put can bring
         with self._lock:
+            while self._touched:
+                self._touched.pop().weigh()
             held = sum(thread.size for thread in self._threads.values())
             while held > MOST_KEPT and len(self._threads) > 1:
                 held -= self._threads.popitem(last=False)[1].size
-
-
-def _run_in(thread: Thread, config: RunnableConfig) -> str:
-    return f"{thread.id} {id(run_of(config))}"
 
 
 def _is_error(channel: str, value: Any) -> bool:

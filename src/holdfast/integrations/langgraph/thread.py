@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.errors import DamagedRecordError, InvalidValueError, PrunedError, ScopeNotFoundError
+from holdfast.errors import DamagedRecordError, PrunedError, ScopeNotFoundError
 from holdfast.integrations.langgraph.messages import (
     Kept,
     Parts,
-    Snapshot,
+    collector_paused,
     long_list,
     number_of,
     numbers,
@@ -37,13 +36,10 @@ from holdfast.integrations.langgraph.thread_records import (
 from holdfast.integrations.langgraph.types import MESSAGE, Types
 from holdfast.integrations.langgraph.write_queue import Turns
 from holdfast.seal.codec import Typed
-from holdfast.store.inner import PATCHED, Core, LineHandle, Reader, trace
+from holdfast.store.inner import PATCHED, Core, LineHandle, Reader, Trace, trace
 
 if TYPE_CHECKING:
     from holdfast.integrations.langgraph.put import Draft
-
-
-MOST_SNAPSHOTS = 4
 
 
 class Thread:
@@ -60,14 +56,20 @@ class Thread:
         self.id = thread_of(self.scope)
         self.line = LineHandle(core, self.scope, "main")
         self.turns = Turns(self._draft)
-        self.parts = Parts(core.codec, types.plain)
+        self.parts = Parts(core.codec, types)
         self.names = Names()
-        self._names_version = 0
+        self.names_version = 0
+        """Of the stored list of names that is known."""
+        self.held: dict[str, Any] = {}
+        """Values of short keys, as they were after the entry that was written last from here."""
+        self.partial = False
+        """Whether it is being copied to from here."""
+        self._spaces: dict[str, Space] = {}
         self.heads: dict[str, tuple[int, Record]] = {}
         """By namespace: version of the head, and what it says."""
         self.past: dict[str, Past] = {}
         """By namespace: older checkpoints that delta channels were rebuilt from last."""
-        self._snapshots: dict[tuple[str, int, frozenset[str]], Snapshot] = {}
+        self._snapshot: tuple[Any, Any, Kept | None] = (None, None, None)
         self.kept: dict[str, tuple[int, dict[str, Any]]] = {}
         """By namespace: version of the head, and what its long channels held."""
         self.size = 0
@@ -75,6 +77,8 @@ class Thread:
         self.last = 0
         """The entry that was written last from here; while it is the newest of all, what was known
         then still holds."""
+        self.last_names = 0
+        """The version of the names that was known then."""
 
     def _draft(self) -> Draft:
         from holdfast.integrations.langgraph.put import Draft
@@ -87,8 +91,6 @@ class Thread:
         for _, known in list(self.kept.values()):
             for item in list(known.values()):
                 held += item.size if type(item) is Kept else 100
-        for snapshot in list(self._snapshots.values()):
-            held += snapshot.size
         self.size = held
 
     @property
@@ -124,12 +126,23 @@ class Thread:
     def _deleted(self) -> ScopeNotFoundError:
         return ScopeNotFoundError(f"thread {self.id!r} was deleted since it was read")
 
-    def learn_names(self, reader: Reader) -> int:
-        """Know all names that are stored; the version of their list."""
+    def space(self, ns: str) -> Space:
+        """A namespace; its keys are built once."""
+        found = self._spaces.get(ns)
+        if found is None:
+            found = self._spaces[ns] = Space(ns)
+        return found
+
+    def learn_names(self, reader: Reader, *, anew: bool = False) -> int:
+        """Know all names that are stored; the version of their list.
+
+        The list only grows, so a reader that came late does not make it shorter; `anew`: it may be
+        that of another thread, made under the same id.
+        """
         version = reader.version(NAMES)
-        if version != self._names_version:
+        if version > self.names_version or (anew and version != self.names_version):
             self.names.learn(reader.get(NAMES, [], None, True))
-            self._names_version = version
+            self.names_version = version
         return version
 
     def newest(
@@ -158,9 +171,9 @@ class Thread:
 
     def check_whole(self, reader: Reader) -> None:
         """Refuse to read a thread that another one was copied to in part."""
-        if reader.version(COPYING):
+        if not self.partial and reader.version(COPYING):
             raise DamagedRecordError(
-                f"{self.scope}: copying this thread was cut short; copy it again or delete it"
+                f"{self.scope}: copying to this thread was cut short; delete it, and copy again"
             )
 
     def has_deltas(self, space: Space) -> bool:
@@ -188,39 +201,57 @@ class Thread:
 
     def values(self, space: Space, loaded: Loaded) -> dict[str, Any]:
         """All channels of a checkpoint, as new objects."""
+        with collector_paused():
+            return self._values(space, loaded)
+
+    def _values(self, space: Space, loaded: Loaded) -> dict[str, Any]:
         record, reader, newest = loaded.record, self.holding(loaded.entry), loaded.newest
-        version, kept = self.kept.get(space.ns, (0, {}))
-        if (
-            newest
-            and version == loaded.entry
-            and all(type(kept.get(name)) is Kept and kept[name].simple for name in record.apart)
-        ):
-            made = self._values_of(record.values, reader)
+        kept = self.known(space, loaded) if newest else {}
+        if newest and kept.keys() >= set(record.apart):
+            made = self.values_of(record.values, reader)
             return made | {name: kept[name].build() for name in record.apart}
+        if not newest and loaded.page is not None:
+            found = loaded.page.values(loaded, reader)
+            if found is not None:
+                return found
         plain = self.plain_values(space, record, reader if newest else self.at(loaded.entry))
         if newest and reader.version(space.head) != loaded.entry:
             # Somebody put a checkpoint meanwhile; what this one was is the state at its entry.
-            return self.values(space, loaded._replace(newest=False))
-        values = self._values_of(plain, reader)
+            return self._values(space, loaded._replace(newest=False))
+        values = self.values_of(plain, reader)
         if newest:
             self._remember(space, loaded, values)
         return values
 
+    def known(self, space: Space, loaded: Loaded) -> dict[str, Kept]:
+        """The long channels of a checkpoint whose messages are kept as bytes, all of them."""
+        version, kept = self.kept.get(space.ns, (0, {}))
+        if version != loaded.entry:
+            return {}
+        return {name: one for name, one in kept.items() if type(one) is Kept}
+
     def some_values(self, space: Space, loaded: Loaded, names: set[str]) -> dict[str, Any]:
-        """Some channels of a checkpoint, mostly one that was asked for before: a snapshot."""
+        """Some channels of a checkpoint, mostly of the one that was asked for last: a snapshot.
+
+        Of that, messages are kept as bytes, of which objects are made in a fifth of the time.
+        """
         place = (space.ns, loaded.entry, frozenset(names))
-        found = self._snapshots.get(place)
-        if found is None:
+        known, plain, kept = self._snapshot
+        if place != known:
             held = self.plain_values(space, loaded.record, self.at(loaded.entry))
             plain = {name: held[name] for name in names}
             parts = self.read_parts(_numbers(plain), self.holding(loaded.entry))
-            found = Snapshot(self.types, plain, parts)
-            while len(self._snapshots) >= MOST_SNAPSHOTS:
-                del self._snapshots[next(iter(self._snapshots))]
-            self._snapshots[place] = found
-        return found.build()
+            made: list[Any] = []
+            values = self._build(plain, parts, made)
+            self._snapshot = (place, plain, Kept.of(made))
+            return values  # type: ignore[no-any-return]
+        if kept is None:
+            return self.values_of(plain, self.holding(loaded.entry))
+        fresh = iter(kept.build())
+        return self.types.build(plain, lambda _: next(fresh))  # type: ignore[no-any-return]
 
-    def _values_of(self, plain: dict[str, Any], reader: Reader) -> dict[str, Any]:
+    def values_of(self, plain: dict[str, Any], reader: Reader) -> dict[str, Any]:
+        """Channels of their plain forms, as new objects."""
         plain = {name: long_list(value) for name, value in plain.items()}
         parts = self.read_parts(_numbers(plain), reader)
         return {name: self._channel(value, parts) for name, value in plain.items()}
@@ -252,14 +283,13 @@ class Thread:
         kept: dict[str, Any] = {}
         for name in loaded.record.apart:
             if self.lists_messages(values[name]):
-                kept[name] = Kept.of(values[name], self.parts.digest)
+                kept[name] = Kept.of(values[name])
         self.kept[space.ns] = (loaded.entry, {k: v for k, v in kept.items() if v is not None})
 
     def forget(self, space: Space) -> None:
         """Drop what is kept of a namespace."""
         self.heads.pop(space.ns, None)
         self.past.pop(space.ns, None)
-        self._snapshots.clear()
         self.kept.pop(space.ns, None)
 
     # building
@@ -272,11 +302,15 @@ class Thread:
             raise self._deleted()
         return self._build(plain, self.read_parts(_numbers(plain), reader))
 
-    def _build(self, plain: Any, parts: dict[int, Any]) -> Any:
+    def _build(self, plain: Any, parts: dict[int, Any], made: list[Any] | None = None) -> Any:
+        """Objects of a plain form and the messages in it, which are noted in `made`."""
         build = self.types.message_builder()
 
         def message(ref: Typed) -> Any:
-            return build(whole(ref.value, parts[number_of(ref.value)]))
+            found = build(whole(ref.value, parts[number_of(ref.value)]))
+            if made is not None:
+                made.append(found)
+            return found
 
         return self.types.build(plain, message)
 
@@ -345,14 +379,6 @@ class Thread:
         values = self.build([value for _, _, value in found], loaded.entry)
         return [(task, name, value) for (task, name, _), value in zip(found, values, strict=True)]
 
-    @contextmanager
-    def naming(self, channel: str) -> Iterator[None]:
-        """Tell of which channel a value is that cannot be stored."""
-        try:
-            yield
-        except InvalidValueError as error:
-            raise error.placed(f"thread {self.id!r}", channel) from None
-
     def lists_messages(self, value: Any) -> bool:
         """Whether a value is a list of messages that are stored one by one."""
         return self.types.keeps_messages_apart and only_messages(value)
@@ -398,6 +424,8 @@ class Loaded(NamedTuple):
     newest: bool = False
     life: int = 0
     """The number of the scope, if it was read from the past; made again, that has another."""
+    page: Page | None = None
+    """Those that it was read with."""
 
 
 class Past:
@@ -501,15 +529,83 @@ class Past:
         while first and at - first + 1 < self._page and order[first - 1] not in self._read:
             first -= 1
         found = scan(thread, space, order[first], order[at if newest else at + 1])
+        page = Page(thread, space, found.changes)
         for entry in order[first : at + 1]:
             record = self._found(found.records, entry)
             own = found.calls.get(record.id, [])
-            self._read[entry] = Loaded(record, own, entry, life=self.life)
+            self._read[entry] = page.last = Loaded(record, own, entry, life=self.life, page=page)
         if newest:
-            record = self._found(found.records, order[at])
-            late, _ = thread.late(space, record.id, thread.pinned())
+            late, _ = thread.late(space, page.last.record.id, thread.pinned())
             calls = self._newest_calls + late
-            self._read[order[at]] = Loaded(record, calls, order[at], True, self.life)
+            page.last = self._read[order[at]] = page.last._replace(calls=calls, newest=True)
+
+
+class Page:
+    """Checkpoints that were read together.
+
+    The long values of each are those of the last one without what was appended since: one replay
+    serves them all. One that was set or taken away meanwhile is read at its own entry.
+    """
+
+    def __init__(self, thread: Thread, space: Space, changes: Changes) -> None:
+        self._thread = thread
+        self._space = space
+        self._changes = changes
+        self._held: tuple[dict[str, Any], dict[str, Kept]] | None = None
+        self.last: Loaded
+
+    def values(self, loaded: Loaded, reader: Reader) -> dict[str, Any] | None:
+        """All channels of one of them, as new objects; None if that has to be read by itself."""
+        more: dict[str, int] = {}
+        for key in map(self._space.channel, apart := loaded.record.apart):
+            added = self._added(key, loaded.entry)
+            if added is None:
+                return None
+            more[key] = added
+        if self._held is None:
+            self._held = self._of_last()
+        plain, kept = self._held
+        made: dict[str, Any] = {}
+        rest = dict(loaded.record.values)
+        for name in apart:
+            added = more[self._space.channel(name)]
+            if name in kept:
+                made[name] = kept[name].build(kept[name].count - added)
+            elif name in plain:
+                rest[name] = plain[name][: len(plain[name]) - added] if added else plain[name]
+            else:
+                return None
+        return self._thread.values_of(rest, reader) | made
+
+    def _added(self, key: str, since: int) -> int | None:
+        """Items that were appended under a key; None if it was changed otherwise."""
+        added = 0
+        for entry, changes in self._changes.items():
+            if since < entry <= self.last.entry:
+                found = changes.get(key, 0 if EVERY not in changes else None)
+                if found is None:
+                    return None
+                added += found
+        return added
+
+    def _of_last(self) -> tuple[dict[str, Any], dict[str, Kept]]:
+        """The long values of the last one, as stored; and those of them that are messages."""
+        thread, space, last = self._thread, self._space, self.last
+        kept = thread.known(space, last)
+        if kept.keys() >= set(last.record.apart):
+            return {}, kept
+        plain = thread.long_values(space, last.record, thread.at(last.entry))
+        for name, value in thread.values_of(plain, thread.holding(last.entry)).items():
+            found = Kept.of(value) if thread.lists_messages(value) else None
+            if found is not None:
+                kept[name] = found
+        return plain, kept
+
+
+Changes = dict[int, dict[str, int | None]]
+"""By entry, the channels that it changed, by key: items that it appended, None if it did else."""
+EVERY = ""
+"""Stands for all channels."""
 
 
 class Scan:
@@ -521,6 +617,7 @@ class Scan:
         """By entry."""
         self.calls: dict[str, list[Writes]] = {}
         """By the id of the checkpoint; the last one may have got more."""
+        self.changes: Changes = {}
         self._open: list[Any] = []
 
     def head(self, entry: int, packed: Any) -> None:
@@ -535,6 +632,13 @@ class Scan:
             self.close()
         self._open = held
 
+    def channel(self, step: Trace) -> None:
+        """A channel was changed."""
+        changes = self.changes.setdefault(step.sequence, {})
+        before = changes.get(step.key, 0)
+        added = len(step.value) if step.kind == "append" else None
+        changes[step.key] = None if added is None or before is None else before + added
+
     def more(self, calls: list[Any]) -> None:
         """The list of writes grew by these."""
         self._open = self._open + calls
@@ -547,15 +651,30 @@ class Scan:
         self._open = []
 
 
+class _Keys:
+    """The keys of a namespace that tell what its checkpoints were."""
+
+    def __init__(self, space: Space) -> None:
+        self._own = (space.head, space.writes)
+        self._channels = space.channel("")
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._own or str(key).startswith(self._channels)
+
+
 def scan(thread: Thread, space: Space, low: int, high: int) -> Scan:
     """Checkpoints that were put by entries low..high, and what was written meanwhile."""
     found = Scan(thread)
-    for step in trace(thread.line.history, (space.head, space.writes), low, high):
+    for step in trace(thread.line.history, _Keys(space), low, high):
         value = step.value
         if step.kind == "restore":
+            found.changes[step.sequence] = {EVERY: None}
             now = thread.at(step.sequence)
             found.head(step.sequence, now.get(space.head, None, None, True))
             found.writes(now.get(space.writes, [], None, True))
+            continue
+        if step.key not in (space.head, space.writes, ""):
+            found.channel(step)
             continue
         if value is PATCHED:
             value = thread.at(step.sequence).get(step.key, None, None, True)

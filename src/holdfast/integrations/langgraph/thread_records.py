@@ -28,7 +28,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import accumulate
+from itertools import accumulate, chain
 from operator import sub
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
@@ -94,6 +94,7 @@ class Space:
 
     def __init__(self, ns: str) -> None:
         self.ns = ns
+        self._channels: dict[str, str] = {}
         self.head = self._key("head")
         """Key of the newest checkpoint."""
         self.log = self._key("log")
@@ -119,7 +120,10 @@ class Space:
 
     def channel(self, name: str) -> str:
         """Key of a long value."""
-        return f"{self._key('channel')}/{quote(name, safe=':+_-')}"
+        found = self._channels.get(name)
+        if found is None:
+            found = self._channels[name] = f"{self._key('channel')}/{quote(name, safe=':+_-')}"
+        return found
 
 
 class Names:
@@ -139,6 +143,11 @@ class Names:
 
     def begin(self) -> None:
         """Start a change: names that are not stored lose the number they had got."""
+        self._fresh = {}
+
+    def stored(self) -> None:
+        """What was new is durable now."""
+        self.learn([*self._known, *self._fresh])
         self._fresh = {}
 
     def learn(self, known: list[str]) -> None:
@@ -298,13 +307,6 @@ class Writes(NamedTuple):
             raise DamagedRecordError("a thread's write is not in the form it was written") from None
 
 
-def whose(key: str, value: Any) -> str | None:
-    """The run that stored the packed value of a key."""
-    if key.startswith("head"):
-        return run_in(value[7])
-    return next((long_id(call[4]) for call in value if call is not None and len(call) > 4), None)
-
-
 def merged(calls: list[Writes], checkpoint: str) -> list[tuple[str, str, Any]]:
     """(task, channel, value) of all writes on a checkpoint, by task path, task and index.
 
@@ -376,7 +378,7 @@ def _long_metadata(found: Any) -> Any:
 
 def _newest(*versions: dict[str, Any]) -> int:
     """The newest of all versions; 0 if they are not all numbers."""
-    found = [version for each in versions for version in each.values()]
+    found = [*chain.from_iterable(map(dict.values, versions))]
     return max(found) if {*map(type, found)} == {int} else 0
 
 
@@ -384,7 +386,7 @@ def _short_time(text: str, id: Any) -> Any:
     """Microseconds since what the id tells, for a time as LangGraph writes it; else the text."""
     try:
         moment = datetime.fromisoformat(text)
-        if moment.tzinfo is None or moment.isoformat() != text or not text.endswith("+00:00"):
+        if moment.tzinfo is not UTC or moment.isoformat() != text:
             return text
     except (TypeError, ValueError):
         return text

@@ -465,14 +465,8 @@ def find_class(name: str) -> type | None:
 
 def unknown_class(name: str) -> UnknownTypeError:
     """The error for a name that leads to nothing here."""
-    module, colon, path = name.partition(":")
-    if colon and module not in sys.modules:
-        told = f"the module {module} is not loaded; import it before reading"
-    elif colon:
-        told = f"{module} has no class {path}"
-    else:
-        told = "no class is registered under that name"
     return UnknownTypeError(
-        f"a stored value is a {name!r}, but {told}; if the class has another name now: "
+        f"a stored value is a {name!r}, and no such class is loaded or registered here; import its "
+        f"module before reading, or, if the class has another name now: "
         f"saver.types.register(TheClass, also=[{name!r}])"
     )

@@ -1,8 +1,9 @@
 """Whose turn it is to write to a thread, and what is written together.
 
 LangGraph hands a task's writes and the checkpoint that follows to different threads of a pool,
-a moment apart. Writes wait for that moment: what comes together becomes one entry and one
-commit, which halves what a step costs on disk. A checkpoint never waits.
+a moment apart. Writes of a run wait for that moment: what comes together becomes one entry and
+one commit, which halves what a step costs on disk. A checkpoint never waits, nor do writes that
+are put outside of a run, where nothing follows.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ class Job:
     """The namespace whose newest checkpoint it changes: an entry can hold one of each."""
     patient: bool = False
     """Whether it may wait for a checkpoint to come."""
+    relaxed: bool = False
+    """Whether it may be lost in a power loss until the next checkpoint."""
     done: bool = False
     error: BaseException | None = field(default=None)
 
@@ -109,15 +112,14 @@ class Turns:
             self._change.notify_all()
 
     def _write(self, jobs: list[Job]) -> None:
-        if len(jobs) > 1:
-            try:
+        try:
+            if len(jobs) > 1:
                 self._together(jobs)
-            except Exception:
-                pass  # One of them stands in the way of the others: each for itself.
-            else:
                 for job in jobs:
                     job.done = True
                 return
+        except Exception:
+            pass  # One of them stands in the way of the others: each for itself.
         for job in jobs:
             try:
                 self._alone(job)
@@ -131,7 +133,7 @@ class Turns:
         for job in jobs:
             job.apply(draft)
             cause = job.cause if job.puts is not None or cause is None else cause
-        draft.commit(cause)
+        draft.commit(cause, relaxed=all(job.relaxed for job in jobs))
 
     def _alone(self, job: Job) -> None:
         for attempt in range(1, TRIES + 1):
@@ -217,17 +219,6 @@ class Queue:
             if self._runs.get(thread) is run:
                 del self._runs[thread]
 
-    def check_turn(self, thread: str, config: Any) -> None:
-        """Refuse a checkpoint that no run puts while one is at work: it would be passed over."""
-        with self._lock:
-            run = self._runs.get(thread)
-            if run is None or _of_run(config) or not run.busy(self.patience):
-                return
-        raise Conflict(
-            f"thread {thread!r}: a run is at work on it, which an update would overtake; nothing "
-            "of the update is stored. Update again when the run has ended"
-        )
-
     def noticed(self, thread: str) -> None:
         """The run that has the turn put something: a sign of it."""
         run = self._runs.get(thread)
@@ -264,12 +255,6 @@ def _asking() -> tuple[Any, bool]:
             loop = frame.f_locals.get("self")
             return (loop if hasattr(loop, "stack") else None), False
     return None, False
-
-
-def _of_run(config: Any) -> bool:
-    """Whether a config is that of a run, not of an update."""
-    runtime = config["configurable"].get("__pregel_runtime")
-    return getattr(runtime, "stream_writer", None) is not None
 
 
 def _check_may_wait(thread: str) -> None:

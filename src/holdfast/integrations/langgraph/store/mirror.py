@@ -16,11 +16,9 @@ from typing import Any
 from holdfast.errors import Conflict, DamagedIndexError
 from holdfast.integrations.langgraph.store.filters import test_of
 from holdfast.integrations.langgraph.store.item_keys import HASHED, ITEMS, decode, path, vectors_of
-from holdfast.integrations.langgraph.store.vectors import Matrix
+from holdfast.integrations.langgraph.store.vectors import Matrix, units
 from holdfast.store.inner import LineHandle
 
-MEMORY = 256 << 20
-"""Bytes of values that are kept, roughly counted."""
 CHUNK = 1000
 ROUNDS = 10
 MOST_ENTRIES = 1000
@@ -30,11 +28,10 @@ MOST_ENTRIES = 1000
 class Mirror:
     """Items by namespace, newest last, at one entry of the scope. Use it under its lock."""
 
-    def __init__(self, handle: LineHandle, dims: int | None, memory: int) -> None:
+    def __init__(self, handle: LineHandle, dims: int | None) -> None:
         self.lock = threading.RLock()
         self._handle = handle
         self._dims = dims
-        self._memory = memory
         self._life = 0
         self._clear()
 
@@ -44,8 +41,8 @@ class Mirror:
         self._spaces: dict[tuple[str, ...], dict[str, Row]] = {}
         """The same rows by namespace."""
         self._loaded: set[tuple[str, ...]] = set()
-        self._weight = 0
-        self._matrix = Matrix(self._dims) if self._dims is not None else None
+        self._matrix: tuple[Any, Matrix] | None = None
+        """The vectors below the prefix that was searched last; made anew when one changes."""
 
     # following
 
@@ -55,7 +52,7 @@ class Mirror:
         try:
             self._follow(wanted)
         except DamagedIndexError:  # the entries give the same state
-            self._handle.reader.rebuild()
+            self._handle.reader.reload(saves=False)
             self._clear()
             self._follow(wanted)
 
@@ -116,7 +113,7 @@ class Mirror:
                     self._attach(key, vectors.get(vectors_of(key), b""))
 
     def _vectors(self, records: Mapping[str, Any]) -> dict[str, bytes]:
-        if self._matrix is None:
+        if self._dims is None:
             return {}
         return self.records([vectors_of(key) for key in records if "vectors" in records[key]])
 
@@ -140,8 +137,7 @@ class Mirror:
             for key, record in self._pages(root):
                 if key not in self._rows:
                     self._add(key, record)
-            if self._matrix is not None:
-                self._matrix.reserve(sum(row.vectors for row in self._rows.values()))
+            if self._dims is not None:
                 where, cut = vectors_of(root), len(vectors_of(root))
                 for key, packed in self._pages(where):
                     self._attach(root + key[cut:], packed)
@@ -168,26 +164,19 @@ class Mirror:
             return
         self._rows[key] = row
         self._spaces.setdefault(row.namespace, {})[key] = row
-        weight = _weight(row.value)
-        if self._weight + weight > self._memory:
-            row.value = None
-        else:
-            row.weight = weight
-            self._weight += weight
 
     def _attach(self, key: str, packed: bytes) -> None:
         """Take in an item's vectors, unless the item is none of ours or has none any more."""
         row = self._rows.get(key)
-        if row is not None and row.vectors and not row.places and self._matrix is not None:
-            row.places = self._matrix.add(row, packed, row.vectors)
+        if row is not None and row.vectors and self._dims is not None:
+            row.units = units(packed, self._dims, row.vectors)
+            self._matrix = None
 
     def _drop(self, key: str) -> None:
         row = self._rows.pop(key, None)
         if row is not None:
-            self._weight -= row.weight
             del self._spaces[row.namespace][key]
-            if self._matrix is not None:
-                self._matrix.drop(row.places)
+            self._matrix = None
 
     # looking
 
@@ -207,10 +196,10 @@ class Mirror:
         rows = list(chain.from_iterable(map(dict.values, spaces)))
         found: Iterable[Scored] = _newest(rows)
         if query is not None:
-            assert self._matrix is not None
-            best = self._matrix.nearest(query, rows)
-            mine = (pair for pair in best if pair[0].namespace[: len(prefix)] == prefix)
-            found = chain(mine, _newest(row for row in rows if not row.places))
+            if self._matrix is None or self._matrix[0] != prefix:
+                self._matrix = (prefix, Matrix([row for row in rows if row.units is not None]))
+            best = self._matrix[1].nearest(query)
+            found = chain(best, _newest(row for row in rows if row.units is None))
         return list(islice(self._fitting(found, wanted, now), *bounds))
 
     def _fitting(
@@ -219,12 +208,7 @@ class Mirror:
         """Those of the pairs that are what is wanted, looked at only as far as is asked for."""
         fits, left = test_of(wanted or {}), iter(found)
         while page := list(islice(left, CHUNK)):
-            values = self.values([row for row, _ in page])
-            yield from [
-                pair
-                for pair, value in zip(page, values, strict=True)
-                if fits(value) and pair[0].expires > now
-            ]
+            yield from [one for one in page if fits(one[0].value) and one[0].expires > now]
 
     def namespaces(self, prefix: tuple[str, ...], now: int) -> set[tuple[str, ...]]:
         """The namespaces below one that hold items."""
@@ -238,23 +222,6 @@ class Mirror:
         """Keys of the items whose time is over."""
         return [row.key for row in self._rows.values() if row.expires <= now]
 
-    def values(self, rows: list[Row]) -> list[dict[str, Any]]:
-        """The values of items, which must not be changed."""
-        absent = [row.key for row in rows if row.value is None]
-        records = self.records(absent) if absent else {}
-        return [records[row.key]["value"] if row.value is None else row.value for row in rows]
-
-
-def _weight(value: Any) -> int:
-    """Roughly the bytes that a value takes in memory."""
-    if type(value) is dict:
-        return 200 + sum(60 + len(key) + _weight(item) for key, item in value.items())
-    if type(value) is list:
-        return 60 + sum(map(_weight, value))
-    if type(value) is str or type(value) is bytes:
-        return 60 + len(value)
-    return 32
-
 
 # ---- rows ---------------------------------------------------------------------------------------
 
@@ -266,22 +233,22 @@ class Row:
     """One item as searches see it. It is never changed, only replaced."""
 
     __slots__ = (
-        "created", "expires", "key", "name", "namespace", "places", "ttl", "updated", "value",
-        "vectors", "weight",
+        "created", "expires", "key", "name", "namespace", "ttl", "units", "updated", "value",
+        "vectors",
     )  # fmt: skip
 
     def __init__(self, key: str, record: Mapping[str, Any]) -> None:
         self.key = key
         self.namespace, self.name = decode(key, record)
-        self.value: dict[str, Any] | None = record["value"]
-        """None if memory is full: then it is read when it is needed."""
+        self.value: dict[str, Any] = record["value"]
+        """Not to be changed."""
         self.created: int = record["created"]
         self.updated: int = record["updated"]
         self.ttl: float | None = record.get("ttl")
         self.expires: int = record.get("expires", FOREVER)
         self.vectors: int = record.get("vectors", 0)
-        self.places: tuple[int, ...] = ()
-        self.weight = 0
+        self.units: Any = None
+        """Its vectors, if it has some of the right size."""
 
 
 Scored = tuple[Row, float | None]

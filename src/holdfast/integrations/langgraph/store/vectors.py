@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 from langgraph.store.base import (
     IndexConfig,
@@ -119,73 +119,43 @@ def _tokens(field: str) -> str | list[str]:
     return field if field == "$" else tokenize_path(field)
 
 
-class Owner(Protocol):
-    """What has vectors, at some places of a matrix."""
-
-    places: tuple[int, ...]
+def units(packed: bytes, dims: int, count: int) -> Floats | None:
+    """An item's vectors at unit length, so many; None if they are of another size."""
+    if len(packed) != 4 * dims * count:
+        return None
+    vectors = np.frombuffer(packed, dtype="<f4").reshape(-1, dims)
+    lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
+    lengths[lengths == 0] = 1.0  # a vector of zeros has no direction: it scores 0
+    return vectors / lengths[:, None]
 
 
 class Matrix:
-    """Vectors of unit length, each of some owner; exact search by cosine.
+    """The vectors of some items; exact search by cosine.
 
     It takes 4 bytes a dimension for each vector: 150 MB for 100,000 of 384 dimensions.
     """
 
-    def __init__(self, dims: int) -> None:
-        self._dims = dims
-        self._vectors: Floats = np.zeros((1024, dims), dtype="<f4")
-        self._owners: list[Owner | None] = []
-        self._free: list[int] = []
+    def __init__(self, owners: Sequence[Any]) -> None:
+        self._owners = [owner for owner in owners for _ in owner.units]
+        self._vectors: Any = None
+        if owners:
+            self._vectors = np.concatenate([owner.units for owner in owners])
+        at = 0
+        for owner in owners:  # who has them looks into the whole, so that they are held once
+            count = len(owner.units)
+            owner.units = self._vectors[at : at + count]
+            at += count
 
-    def add(self, owner: Owner, packed: bytes, count: int) -> tuple[int, ...]:
-        """Take in an item's vectors, so many; those of another size are left out."""
-        if len(packed) != 4 * self._dims * count:
-            return ()
-        vectors = np.frombuffer(packed, dtype="<f4").reshape(-1, self._dims)
-        lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
-        lengths[lengths == 0] = 1.0  # a vector of zeros has no direction: it scores 0
-        places = tuple(self._place() for _ in range(len(vectors)))
-        for place, vector, length in zip(places, vectors, lengths, strict=True):
-            self._vectors[place] = vector / length
-            self._owners[place] = owner
-        return places
-
-    def _place(self) -> int:
-        if self._free:
-            return self._free.pop()
-        self._owners.append(None)
-        if len(self._owners) > len(self._vectors):
-            self.reserve(len(self._owners) // 2)
-        return len(self._owners) - 1
-
-    def reserve(self, count: int) -> None:
-        """Make room for so many more at once: making it again and again copies all of them."""
-        more = len(self._owners) + count - len(self._vectors)
-        if more > 0:
-            empty = np.zeros((more, self._dims), dtype="<f4")
-            self._vectors = np.concatenate([self._vectors, empty])
-
-    def drop(self, places: Iterable[int]) -> None:
-        """Forget an item's vectors."""
-        for place in places:
-            self._owners[place] = None
-            self._free.append(place)
-
-    def nearest(self, query: Floats, among: Sequence[Owner]) -> Iterator[tuple[Any, float]]:
-        """Owners with their best scores, best first: these, or all, if these are many of them."""
+    def nearest(self, query: Floats) -> Iterator[tuple[Any, float]]:
+        """Owners with their best scores, best first."""
+        if self._vectors is None:
+            return
         length = float(np.linalg.norm(query))
-        unit = query / length if length else query
-        used = len(self._owners)
-        if 4 * len(among) > used:  # then reading all in one go beats picking them out
-            places: Sequence[int] = range(used)
-            scores = self._vectors[:used] @ unit
-        else:
-            places = [place for owner in among for place in owner.places]
-            scores = self._vectors[places] @ unit
+        scores = self._vectors @ (query / length if length else query)
         seen: set[int] = set()
         for at in _ranked(scores):
-            owner = self._owners[places[at]]
-            if owner is not None and id(owner) not in seen:
+            owner = self._owners[at]
+            if id(owner) not in seen:
                 seen.add(id(owner))
                 yield owner, float(scores[at])
 
