@@ -23,9 +23,9 @@ from common import Row
 THEMES = (
     "users",
     "size", "lists", "checkpoints", "scale", "travel", "merge", "processes", "throughput", "watch",
-    "retention", "keys", "forks", "streams", "lookups", "policies", "schedules", "langgraph_saver",
-    "langgraph_store", "agents_state", "agents_machines", "recovery", "postgres",
-    "redis_cache",
+    "retention", "keys", "forks", "streams", "lookups", "schemas", "policies", "schedules",
+    "langgraph_saver", "langgraph_store", "agents_state", "agents_machines", "recovery", "rules",
+    "runtime", "postgres", "redis_cache",
 )  # fmt: skip
 
 

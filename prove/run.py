@@ -24,9 +24,11 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:1] = [os.environ.get("PROVE_SRC", str(ROOT / "src")), str(ROOT)]
 
 CHECKS = (
-    *("power", "faults", "flips", "pages", "forgeries"),
+    *("power", "faults", "flips", "pages", "repairs", "forgeries"),
     *("kills", "model", "recoveries", "seeded"),
 )
+SOAK = ("day",)
+"""Those that take minutes by their nature: `make soak` runs them, too."""
 SERIAL = ("faults", "model", "kills", "forgeries")
 """Those that use one processor: two of them run side by side, the longest first."""
 
@@ -37,19 +39,22 @@ def main() -> int:
     from prove.common import LONG, NORMAL, SHORT
 
     parser = argparse.ArgumentParser(description="crash, damage and race it, check every promise")
-    parser.add_argument("--only", choices=CHECKS, action="append", help="run this check alone")
+    parser.add_argument(
+        "--only", choices=CHECKS + SOAK, action="append", help="run this check alone"
+    )
     parser.add_argument("--seed", type=int, default=1, help="repeat a run")
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--long", action="store_true", help="soak: every bit, many rounds")
     group.add_argument("--short", action="store_true", help="a selection, in seconds")
     given = parser.parse_args()
     scale = LONG if given.long else SHORT if given.short else NORMAL
+    asked = CHECKS + SOAK if given.long else CHECKS
     lines: dict[str, tuple[str, Result, str, float]] = {}
-    for name, result, seconds in results(given.only or CHECKS, given.seed, scale):
+    for name, result, seconds in results(given.only or asked, given.seed, scale):
         lines[name] = name, result, caught_by(name), seconds
         for finding in result.findings:
             print(f"  FINDING {finding}", flush=True)
-    names = [name for name in CHECKS if name in lines]
+    names = [name for name in CHECKS + SOAK if name in lines]
     how = " --long" if given.long else " --short" if given.short else ""
     show([lines[name] for name in names], how)
     return 1 if any(lines[name][1].findings for name in names) else 0

@@ -260,7 +260,7 @@ def check_proof(data: bytes, options: Any) -> dict[str, Any]:
         reader = Reader(ref, 1)
         meta, ref = unpack(reader.take(reader.varint())), ref[reader.at :]
         need(ref)
-    end, _, class_ = fields(meta + [0, 0, ""][len(meta) :], "n n t")
+    end, _, class_, _ = fields(meta + [0, 0, "", 0][len(meta) :], "n n t n")
     until = datetime.fromtimestamp(end / 1e6, UTC).isoformat() if end else None
     found = {"value": value_of(parts, ref), "class": class_, "expires": until} if ref else {}
     need(next(parts, None) is None and code == 5, "there is more in it than there should be")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,6 +13,9 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+
+os.environ["HOLDFAST_CHECK_BATCHES"] = "1"  # before anything is imported; programs inherit it
+
 from store_kit import (
     EVERYWHERE,
     ON_SERVER,

@@ -354,6 +354,20 @@ def test_4_limit_a_store_put_back_is_not_found_without_a_witness(
         assert store.verify().ok
 
 
+def test_4_limit_a_forged_tombstone_hides_an_agent_until_verify(
+    url: str, options: dict[str, Any]
+) -> None:
+    with sync.open(url, **options) as store:
+        fill(store)
+        tombstone = store._core.ledger(store.agent("a").scope).tombstone
+    storage = open_storage(url)
+    storage.commit(Batch(puts=[(tombstone, b"anything")]))
+    storage.close()
+    with sync.open(url, **options) as store:
+        assert store.agent("a").keys() == []
+        assert tombstone.hex() in {one.row for one in store.verify().findings}
+
+
 def forge_newest(url: str, lanes: Any, prefix: bytes, ledger: Any) -> None:
     """Replace the newest value, and all that names it, as a writer without keys could."""
     newest = max(rows(url, b"E"))

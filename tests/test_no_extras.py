@@ -7,10 +7,10 @@ import sys
 
 PROGRAM = """
 import sys
-EXTRAS = "langchain_core langgraph numpy obstore ormsgpack psycopg pydantic pymongo redis yaml"
-for name in EXTRAS.split():
+EXTRAS = "jsonschema_rs langchain_core langgraph numpy obstore ormsgpack psycopg pydantic"
+for name in (*EXTRAS.split(), "pymongo", "redis", "yaml"):
     sys.modules[name] = None  # as if it were not installed
-from holdfast import sync
+from holdfast import errors, sync
 with sync.open("memory:") as store:
     state = store.agent("a")
     state.set("x", 1)
@@ -23,9 +23,15 @@ with sync.open("memory:") as store:
             sync.backup.Backups(store, "s3://bucket")
         except Exception as error:
             assert "holdfast[backup]" in str(error)
-    for part in ("access", "agents", "backup", "checkpoints", "recovery", "replicas", "testing"):
+    for part in ("access", "agents", "backup", "checkpoints", "recovery", "replicas", "schemas", "testing"):
         module = getattr(sync, part)
         assert all(getattr(module, name) is not None for name in module.__all__)
+    try:
+        sync.schemas.Schema("plan", fields={"goal": sync.schemas.Text()})
+    except errors.MissingExtraError as error:
+        assert "holdfast[schemas]" in str(error)
+    else:
+        raise AssertionError
     sync.recovery.Recovery(store).recover("agent:a", "agent_crash")
     assert store.verify().ok
 """

@@ -32,8 +32,8 @@ LAYERS = (
     ("seal",),
     ("store",),
     ("checkpoints", "schemas", "hooks", "access"),
-    ("agents", "replicas", "backup", "runtime", "monitor"),
-    ("recovery",),  # of all that agents do
+    ("agents", "replicas", "backup"),
+    ("recovery", "runtime", "monitor"),  # of all that agents do
     ("", "sync", "testing"),  # what users import; "" is holdfast/__init__.py
     ("server", "integrations", "scripting"),
     ("cli",),  # has commands for integrations, too
@@ -420,7 +420,10 @@ EACH: list[Callable[[str], list[str]]] = [
 def test_every_module(check: Callable[[str], list[str]]) -> None:
     sources, _ = project()
     assert sources
-    assert [f"{name}:{found}" for name in sources for found in check(sources[name])] == []
+    # All errors are one tree, drawn at the top of one file: a class each, whatever that comes to.
+    whole = {"holdfast.errors"} if check is long_file else set()
+    some = sources.keys() - whole
+    assert [f"{name}:{found}" for name in some for found in check(sources[name])] == []
 
 
 def test_no_file_is_a_part_of_another() -> None:
@@ -467,7 +470,7 @@ def test_packages_above_use_the_door_of_the_store() -> None:
 
 
 # What the store itself keeps in a scope; all else below `$` is of features, which declare it.
-OWN_KEYS = ("$declared/", "$lookup/", "$terms/")
+OWN_KEYS = ("$declared/", "$lookup/", "$terms/", "$told/")
 FEATURE_KEY = re.compile(r"""["'`](\$[a-z]+/)""")
 
 

@@ -1,16 +1,19 @@
 # Written by scripts/stubs.py from the blocking classes; not to be edited.
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from holdfast import access as access
 from holdfast import agents as agents
 from holdfast import backup as backup
 from holdfast import checkpoints as checkpoints
 from holdfast import errors as errors
+from holdfast import hooks as hooks
 from holdfast import recovery as recovery
 from holdfast import replicas as replicas
+from holdfast import runtime as runtime
+from holdfast import schemas as schemas
 from holdfast import sync as sync
 from holdfast import testing as testing
 from holdfast.errors import HoldfastError as HoldfastError
@@ -63,8 +66,9 @@ class Book:
 
     `owned` says which keys these are, and what becomes of them when the state is restored, merged
     or copied; `kind` is the class of the records, a `msgspec.Struct` whose fields are values.
+    `under` is how the keys of these go on, where records of other kinds lie beside them: "open/".
     """
-    def __init__(self, state: View, owned: Owned, kind: type[R]) -> None: ...
+    def __init__(self, state: View, owned: Owned, kind: type[R], *, under: str = "") -> None: ...
     async def get(self, id: str) -> R | None:
         """The record of an id; None if there is none."""
     async def all(
@@ -75,6 +79,24 @@ class Book:
         `after` is the last id of those that were given before. With `plain`, objects of registered
         classes in them are given as data, as by `State.get`.
         """
+    async def find(
+        self,
+        lookup: str,
+        where: Mapping[str, Any] | None = None,
+        *,
+        order: str | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Page:
+        """Records that a lookup leads to: a page of (id, record); see `State.find`."""
+    async def versioned(self, id: str) -> tuple[R | None, int]:
+        """The record of an id, and its version: the entry that wrote it; (None, 0) if none did."""
+    async def tail(self, id: str, count: int) -> list[R]:
+        """The last records of the list of an id, without reading the rest."""
+    async def slice(self, id: str, start: int, stop: int | None = None) -> list[R]:
+        """Records start..stop of the list of an id, without reading the rest."""
+    async def length(self, id: str) -> int:
+        """How many records the list of an id has."""
     async def step(
         self,
         function: Callable[[BookPage[R]], _T],

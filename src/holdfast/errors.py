@@ -9,6 +9,7 @@ different branches, because a caller answers each of them differently.
     │   ├── CheckpointNotFoundError
     │   ├── EffectNotFoundError
     │   ├── EffectResultLostError    it happened, and what came of it could not be kept
+    │   ├── EntityNotFoundError
     │   ├── ErasedError              the subject that a value was sealed for is erased
     │   ├── HandoverNotFoundError
     │   ├── LeaseNotFoundError
@@ -32,14 +33,19 @@ different branches, because a caller answers each of them differently.
     │   │   └── DamagedStorageError  what the engine keeps rows in; read only until repaired
     │   └── WitnessError             the store was put back behind what a witness saw
     ├── RefusedError                 asked for something that is not allowed
+    │   ├── AccessDeniedError        no grant lets this principal do that
     │   ├── ChangeIdError            the id was used before, for another change
     │   ├── DependencyError          what a checkpoint rests on is not as it was
     │   ├── EffectUnknownError       it may have happened; somebody has to say whether it did
+    │   ├── EntityExistsError        there is one of that id, and it stays as it is
     │   ├── FormatError              not a store, or not one this version can use
     │   │   ├── ForeignSchemaError
     │   │   ├── NewerFormatError
     │   │   └── NotAStoreError
     │   ├── GateRefusedError         a gate said no
+    │   │   ├── HookBehindError      a background hook is too far behind for more
+    │   │   ├── HookCancelledError   a hook in front said no
+    │   │   └── HookResultError      a hook gave what it may not give there
     │   ├── IncompleteTransitionError  a machine's last transition was begun and never ended
     │   ├── InvalidInputError
     │   │   ├── AgentValidationError     the state of an agent is not as its types and rules say
@@ -47,14 +53,17 @@ different branches, because a caller answers each of them differently.
     │   │   ├── ConfigurationError
     │   │   ├── HandoverValidationError
     │   │   ├── InvalidKeyError
+    │   │   ├── InvalidSchemaError       a schema, or a step between two, that cannot be
     │   │   ├── InvalidScopeError
     │   │   ├── InvalidValueError
-    │   │   │   └── LimitExceededError
+    │   │   │   ├── LimitExceededError
+    │   │   │   └── SchemaViolationError   a value is not what the schema of its key says
     │   │   ├── MachineDataError
     │   │   ├── MachineDefinitionError
     │   │   ├── PolicyValidationError
     │   │   ├── ProcedureValidationError
     │   │   ├── RestoreValidationError
+    │   │   ├── TransformError           a value that a step of a migration cannot be applied to
     │   │   ├── UnknownStepTypeError
     │   │   └── UnknownTypeError
     │   ├── KeyringError             the key given does not fit the store
@@ -72,6 +81,8 @@ different branches, because a caller answers each of them differently.
     │   ├── ReadOnlyError            a store opened for reading cannot write
     │   ├── ReplayError              a transition does not begin where the one before ended
     │   ├── ReplicaSplitError        a replica holds what its store does not
+    │   ├── RequestFailedError       a request was tried as often as it may be, and failed
+    │   ├── RuntimeStartError        a module of a daemon failed in a phase, or took too long
     │   ├── ScopeErasedError         what was erased does not come back from a copy
     │   ├── StateValidationError     a restored state failed its check and was put back
     │   ├── StillNeededError         something rests on what was to be removed
@@ -124,6 +135,21 @@ class RefusedError(HoldfastError):
     """
 
 
+class AccessDeniedError(RefusedError):
+    """No grant lets somebody do that: `principal`, `scope` and `permission` say who, where, what.
+
+    To do: the text names the grant that is missing; ask whoever grants.
+    """
+
+    def __init__(
+        self, message: str, principal: str = "", scope: str = "", permission: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.principal = principal
+        self.scope = scope
+        self.permission = permission
+
+
 class ChangeIdError(RefusedError):
     """A change was sent under an id that was used before, for other content or elsewhere.
 
@@ -149,6 +175,13 @@ class EffectUnknownError(RefusedError):
     def __init__(self, message: str, effect: typing.Any = None) -> None:
         super().__init__(message)
         self.effect = effect
+
+
+class EntityExistsError(RefusedError):
+    """There is an entity of that id already; it stays as it is.
+
+    To do: give another id, or `update` the one that is there.
+    """
 
 
 class FormatError(RefusedError):
@@ -183,6 +216,34 @@ class GateRefusedError(RefusedError):
     """A gate refused the change.
 
     To do: the text names the gate; ask whoever set it.
+    """
+
+
+class HookBehindError(GateRefusedError):
+    """A background hook that is declared so is too far behind to be told of more.
+
+    To do: try again later; `hooks.metrics()` tells how far behind it is, and why.
+    """
+
+
+class HookCancelledError(GateRefusedError):
+    """A hook in front refused the change; nothing was written.
+
+    `hook` is its name, `reason` what it said.
+
+    To do: what the reason says.
+    """
+
+    def __init__(self, message: str, hook: str = "", reason: str = "") -> None:
+        super().__init__(message)
+        self.hook = hook
+        self.reason = reason
+
+
+class HookResultError(GateRefusedError):
+    """A hook gave something that it may not give where it stands, or nothing that can be given.
+
+    To do: mend the hook; docs/hooks.md has the table of results.
     """
 
 
@@ -258,6 +319,16 @@ class InvalidKeyError(InvalidInputError):
     """
 
 
+class InvalidSchemaError(InvalidInputError):
+    """A schema, or a step between two versions of one, that cannot be; `problems` lists all.
+
+    To do: what the problems say; nothing was declared.
+    """
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems), problems)
+
+
 class InvalidScopeError(InvalidInputError):
     """The text is not the name of a scope.
 
@@ -292,6 +363,21 @@ class LimitExceededError(InvalidValueError):
 
     To do: use several keys, or `limits=holdfast.ValueLimits(…)`.
     """
+
+
+class SchemaViolationError(InvalidValueError):
+    """A value is not what the schema says that is declared for its key; `problems` lists all.
+
+    To do: mend the value, or declare a newer version of the schema.
+    """
+
+    def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
+
+    def placed(self, scope: object, key: str, *, masked: bool = False) -> typing.Self:
+        """The error, which says already where the value was to be written."""
+        return self
 
 
 class MachineDataError(InvalidInputError):
@@ -338,6 +424,13 @@ class RestoreValidationError(InvalidInputError):
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__(f"Invalid restore request: {', '.join(problems)}", problems)
+
+
+class TransformError(InvalidInputError):
+    """A step of a migration cannot be applied to a value: what it reads is not there, or not so.
+
+    To do: mend the value, or the step; nothing was migrated.
+    """
 
 
 class UnknownStepTypeError(InvalidInputError):
@@ -478,6 +571,32 @@ class ReplicaSplitError(RefusedError):
     """
 
 
+class RequestFailedError(RefusedError):
+    """A request was tried as often as its policy allows, and failed each time, or failed in a way
+    that is not tried again; `error` says how, `attempts` how often.
+
+    To do: mend what the error names, and submit it anew under another id.
+    """
+
+    def __init__(self, message: str, error: str = "", attempts: int = 0) -> None:
+        super().__init__(message)
+        self.error = error
+        self.attempts = attempts
+
+
+class RuntimeStartError(RefusedError):
+    """A module of a daemon failed in a phase of its life, or took too long; `module` and `phase`
+    say which. Those that had begun were ended.
+
+    To do: mend the module, or leave it out.
+    """
+
+    def __init__(self, message: str, module: str = "", phase: str = "") -> None:
+        super().__init__(message)
+        self.module = module
+        self.phase = phase
+
+
 class ScopeErasedError(RefusedError):
     """What was given comes from a scope that was erased here; nothing of it was taken over.
 
@@ -589,6 +708,13 @@ class EffectResultLostError(MissingError):
 
     To do: ask `effect.result_lost` before `effect.result`. Say what the result was with
     `effects.settle(name, "done", result=…)`.
+    """
+
+
+class EntityNotFoundError(MissingError):
+    """There is no entity of that id in the scope, or it was deleted meanwhile.
+
+    To do: make it first, or look with `query` what is there.
     """
 
 

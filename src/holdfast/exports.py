@@ -15,17 +15,28 @@ if TYPE_CHECKING:  # not from typing, which takes longer to load than all of thi
     from collections.abc import Callable, Mapping
     from typing import Any
 
-PARTS = ("access", "agents", "backup", "checkpoints", "recovery", "replicas", "testing")
+PARTS = (
+    *("access", "agents", "backup", "checkpoints", "hooks"),
+    *("recovery", "replicas", "runtime", "schemas", "testing"),
+)
 """Packages with public names of their own, on both faces."""
 
 OWNERS = (
     "holdfast.checkpoints.checkpoint_keys",
+    "holdfast.access.guard",
     "holdfast.agents.agent_keys",
+    "holdfast.hooks.hook_events",
     "holdfast.recovery.failures",
+    "holdfast.runtime.runtime_records",
+    "holdfast.schemas.schema",
     "holdfast.integrations",
 )
 """Modules in which features declare the keys that they own (`store.rules.owned`): imported when
 that is first asked, whatever the program uses."""
+
+
+RULES = {"schema": "holdfast.schemas.schema:SchemaRule"}
+"""Kinds of declarations that layers above the store have, and where: imported when one is met."""
 
 
 def lazy(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast import sync
-from holdfast.agents.agent_keys import CONVERSATION, CURRENT_TASK, TASKS, own_change, task_key
+from holdfast.agents.agent_keys import CONVERSATION, CURRENT_TASK, TASKS, task_key
+from holdfast.store.inner import own_change
 
 
 def put(state: Any, **values: Any) -> None:

@@ -18,7 +18,7 @@ from store_kit import Hands, Place
 import holdfast
 from holdfast import sync
 from holdfast.agents import Component, Message, Task, ToolCall
-from holdfast.agents.agent_keys import own_change, task_key
+from holdfast.agents.agent_keys import task_key
 from holdfast.agents.state import shapes
 from holdfast.agents.state.components import BUILT_IN
 from holdfast.agents.state.shapes import Command, Goal, TaskStack
@@ -33,6 +33,7 @@ from holdfast.errors import (
     NewerFormatError,
     ReadOnlyError,
 )
+from holdfast.store.inner import own_change
 from holdfast.sync.agents import AgentState
 
 THEN = datetime(2026, 1, 2, tzinfo=UTC)

@@ -23,7 +23,7 @@ from store_kit import Place, rows_of, same
 import holdfast
 from holdfast import sync
 from holdfast.agents import PersistentAgent
-from holdfast.agents.agent_keys import ATTACHED, own_change
+from holdfast.agents.agent_keys import ATTACHED
 from holdfast.agents.attach_fields import APART
 from holdfast.errors import (
     AgentValidationError,
@@ -33,6 +33,7 @@ from holdfast.errors import (
     LimitExceededError,
     NewerFormatError,
 )
+from holdfast.store.inner import own_change
 from holdfast.sync.agents import Agent, attach
 
 
@@ -919,32 +920,3 @@ def test_a_property_that_cannot_be_set_is_refused_before_anything_is_saved(
     with pytest.raises(InvalidInputError, match="total of Derived is a property"):
         sync.agents.attach(Derived(), state, fields=["parts", "total"])
     sync.agents.attach(Derived(), state, fields=["first"]).start()
-
-
-@pytest.mark.parametrize("size", [2, APART + 8])
-def test_a_merge_that_keeps_both_puts_nothing_beside_what_holdfast_keeps(
-    store: sync.Store, size: int
-) -> None:
-    """The agent would never see it; keys of its own are kept beside each other all the same."""
-    state, agent, other = store.agent("7"), Plain(), Plain()
-    kept = attach(agent, state, fields=FIELDS)
-    agent.plan, agent.log = {f"k{number}": 0 for number in range(size)}, ["a"]
-    kept.save()
-    fork = state.fork("trial")
-    trial = attach(other, fork, fields=FIELDS)
-    trial.restore()
-    for one, line, keeper, side in ((agent, state, kept, "ours"), (other, fork, trial, "theirs")):
-        one.plan["k1"], one.plan[side], one.log[0] = side, 1, side
-        keeper.save()
-        line.set("note", side)
-    done = state.merge("trial", strategy="both")
-    assert {conflict.theirs for conflict in done.conflicts} >= {"theirs"}
-    assert [key for key in state.keys("$") if "~" in key] == []
-    assert (state.get("note"), state.get("note~theirs")) == ("ours", "theirs")
-    assert kept.restore()
-    assert agent.plan == {f"k{number}": 0 for number in range(size)} | {
-        "k1": "ours",
-        "ours": 1,
-        "theirs": 1,
-    }
-    assert agent.log == ["ours"]

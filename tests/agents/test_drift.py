@@ -280,28 +280,12 @@ def test_the_list_is_trimmed(store: sync.Store) -> None:
     assert drift.status().looked_at == WINDOW > RECENT
 
 
-def test_the_block_measures(store: sync.Store, hands: Hands, place: Place) -> None:
-    drift = sync.agents.Drift(place.open(clock=hands.clock).agent("7"))
-    with drift.cycle("search", task="t") as cycle:
-        hands.move(3)
-        cycle.progress = 0.4
-        cycle.signals["tokens"] = 9
-    assert cycle.alarms == []
-    with pytest.raises(ZeroDivisionError), drift.cycle("search"):
-        raise ZeroDivisionError
-    status = drift.status()
-    assert (status.cycles, status.error_rate, status.seconds) == (2, 0.5, 1.5)
-
-
 def test_the_async_face(plain: Place) -> None:
     async def main() -> None:
         async with holdfast.open(plain.url, **plain.options()) as store:
             drift = holdfast.agents.Drift(store.agent("7"), max_cycles=3)
-            async with drift.cycle("search") as cycle:
-                cycle.progress = 0.1
-            with pytest.raises(ZeroDivisionError):
-                async with drift.cycle("search"):
-                    raise ZeroDivisionError
+            await drift.note("search", progress=0.1)
+            await drift.note("search", failed=True)
             [alarm] = await drift.note("search")
             assert alarm.kind == "cycles"
             assert [noted.alarm for noted in await drift.alarms()] == [alarm]

@@ -147,23 +147,3 @@ def test_settle_writes_along_what_the_block_would_have_written() -> None:
             effects.settle("pay", "done", id="1", result="paid", into=change)
         assert (state.get("balance"), effects.call("pay", lambda: "again", id="1")) == (37, "paid")
         assert set(state.log(limit=1)[0].keys) > {"balance"}
-
-
-def test_the_models_own_message_is_mended_like_the_result_of_a_tool() -> None:
-    call = {"id": "call_1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
-    asked = {"role": "assistant", "content": None, "tool_calls": [call]}
-    question = {"role": "user", "content": "where is it?"}
-    with sync.open("memory:") as store:
-        state = store.agent("clerk")
-        effects = Effects(state)
-        state.append("talk", question)
-        point = state.checkpoint("asked")
-        effects.call("model", lambda: asked, id="turn-1")  # and then it was killed
-        mended = effects.repair("talk")
-        assert mended.said == (asked,)
-        assert [one.call.id for one in mended.answered] == ["call_1"]
-        assert [one["role"] for one in state.get("talk")] == ["user", "assistant", "tool"]
-        assert effects.repair("talk").said == ()
-        state.restore(point)  # going back is meant: what was said since does not come back
-        assert effects.repair("talk").said == ()
-        assert state.get("talk") == [question]

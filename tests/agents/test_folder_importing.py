@@ -15,11 +15,8 @@ from store_kit import Place
 import holdfast
 from holdfast import sync
 from holdfast.agents import folder as folder_files
-from holdfast.agents.agent_keys import own_change
-from holdfast.agents.handover_package import OUT
 from holdfast.errors import (
     AgentValidationError,
-    DamagedRecordError,
     HoldfastError,
     InvalidInputError,
     ReadOnlyError,
@@ -198,25 +195,6 @@ def test_letters_processed_in_the_folder_never_wait_behind_those_that_were_here(
     assert (status.received, status.processed, status.waiting) == (5, 2, 3)
 
 
-def test_another_message_under_a_known_name_is_refused(store: sync.Store, folder: Path) -> None:
-    state = store.agent("agent-1")
-    import_folder(state, folder)
-    before = state._handle.place()[2]
-    other = folder / "runtime/agent_comms/agent_mailboxes/agent-10/inbox"
-    other.mkdir(parents=True)
-    for path, agent in ((inbox_of(folder) / "note.md", None), (other / "note.md", "agent-10")):
-        path.write_text("do it now")
-        write(folder / "runtime/working_tasks.json", [])
-        with pytest.raises(AgentValidationError, match="nothing was imported") as caught:
-            import_folder(state, folder, agent=agent)
-        [problem] = caught.value.problems
-        assert problem.startswith(f"{path}: ")
-        assert state._handle.place()[2] == before
-    (inbox_of(folder) / "note.md").rename(inbox_of(folder) / "note-2.md")
-    assert import_folder(state, folder).waiting == 1
-    assert [one.content for one in Mailbox(state).waiting()][1:] == ["read me", "do it now"]
-
-
 def test_a_message_may_be_rewritten_once_it_is_processed(store: sync.Store, folder: Path) -> None:
     """There is nothing to be done with it; it is by its name the one that is here."""
     state = store.agent("agent-1")
@@ -225,148 +203,35 @@ def test_a_message_may_be_rewritten_once_it_is_processed(store: sync.Store, fold
     assert not import_folder(state, folder).changed
 
 
-def test_what_the_files_no_longer_have_goes(place: Place, folder: Path) -> None:
-    state = place.open().agent("agent-1")
-    typed = AgentState(state)
-    typed.put("tasks", "own", {"id": "own"})
-    typed.put("session_memory", "own", 1)
-    import_folder(state, folder)
-    typed.remove("session_memory", "habits")
-    memory = folder / "runtime/agent_data/agent-1/memory.json"
-    write(memory, {"short_term": ["a.py"], "session": {"user": "Ada"}})
-    write(folder / "runtime/working_tasks.json", TASKS[2:])
-    made = import_folder(state, folder)
-    assert (made.tasks, made.memory, made.removed) == (2, 2, 3)
-    assert typed.get("short_term_memory") == {"000001": "a.py"}
-    assert typed.get("session_memory") == {"user": "Ada", "own": 1}
-    assert typed.ids("tasks") == ["T-2", "T-3", "own"]
-    assert typed.get("tasks").current.id == "T-2", "the one before has gone"
-    write(memory, {})
-    write(folder / "runtime/working_tasks.json", [])
-    made = import_folder(state, folder)
-    assert (made.changed, made.removed) == (True, 4)
-    assert typed.get("short_term_memory") == {}
-    assert typed.get("session_memory") == {"own": 1}
-    assert typed.ids("tasks") == ["own"]
-    memory.unlink()
-    assert not import_folder(state, folder).changed
-    assert typed.problems() == []
-
-
-def of_one(folder: Path, *ids: str) -> None:
-    tasks = [{"task_id": id, "assigned_agent": "agent-1"} for id in ids]
-    write(folder / "runtime/working_tasks.json", tasks)
-
-
-def test_tasks_that_are_offered_or_handed_over_are_left_alone(
-    store: sync.Store, folder: Path
-) -> None:
-    ada, bob = store.agent("agent-1"), store.agent("bob")
-    typed, handovers = AgentState(ada), sync.agents.Handovers(store)
-    bob.set("x", 1)
-    of_one(folder, "T-1", "T-2", "T-3", "below")
-    import_folder(ada, folder)
-    typed.update_task("below", parent="T-1")
-    handovers.hand_over(ada, bob, "T-1", reason="he knows")
-    offer = handovers.offer(ada, bob, "T-2", reason="he knows")
-
-    of_one(folder, "T-1", "T-3", "T-4", "below")
-    made = import_folder(ada, folder)
-
-    assert (made.tasks, made.removed, made.kept) == (2, 0, 3)
-    assert typed.ids("tasks") == ["T-2", "T-3", "T-4"]
-    assert AgentState(bob).ids("tasks") == ["T-1", "below"]
-    handovers.withdraw(ada, offer.id, reason="no")
-    of_one(folder, "T-4")
-    made = import_folder(ada, folder)
-    assert (made.removed, made.kept, typed.ids("tasks")) == (2, 0, ["T-4"])
-    assert typed.problems() == AgentState(bob).problems() == []
-
-
-def test_a_lost_record_of_a_handover_is_called_so(store: sync.Store, folder: Path) -> None:
-    ada, bob = store.agent("agent-1"), store.agent("bob")
-    of_one(folder, "T-1")
-    import_folder(ada, folder)
-    bob.set("x", 1)
-    made = sync.agents.Handovers(store).hand_over(ada, bob, "T-1", reason="he knows")
-    parts = own_change(store)
-    parts.part(ada._handle).delete(OUT + made.id)
-    ada._run(parts.plan())
-    of_one(folder, "T-1", "T-2")
-    with pytest.raises(DamagedRecordError, match=f"handover {made.id}, .* 'T-1', is lost"):
-        import_folder(ada, folder)
-    assert AgentState(ada).ids("tasks") == []
-
-
-def test_tasks_that_are_named_here_stay_and_hold_no_import_up(
-    store: sync.Store, folder: Path
-) -> None:
-    state = store.agent("agent-1")
-    typed = AgentState(state)
-    of_one(folder, "done", "above", "parent", "T-1", "T-2")
-    import_folder(state, folder)
-    typed.update_task("parent", parent="above")
-    typed.update_task("T-2", parent="T-1")
-    typed.put("tasks", "own", {"id": "own", "parent": "parent"})
-    typed.append("execution_trace/commands", {"id": "c", "task_id": "done", "name": "x"})
-    of_one(folder)
-    made = import_folder(state, folder)
-    assert (made.tasks, made.removed, made.kept) == (0, 2, 3)
-    assert typed.ids("tasks") == ["above", "done", "own", "parent"]
-    assert typed.problems() == []
-    assert not import_folder(state, folder).changed
-    typed.remove("tasks", "own")
-    of_one(folder, "T-9")
-    assert import_folder(state, folder).removed == 2
-    assert typed.ids("tasks") == ["T-9", "done"]
-
-
-def test_the_last_tasks_go_also_if_the_folder_has_nothing_else(
-    store: sync.Store, tmp_path: Path
-) -> None:
-    state = store.agent("agent-1")
-    (tmp_path / "runtime").mkdir()
-    of_one(tmp_path, "T-1")
-    import_folder(state, tmp_path)
-    of_one(tmp_path)
-    with pytest.raises(InvalidInputError, match="holds nothing of the agent 'other'"):
-        import_folder(state, tmp_path, agent="other")
-    assert import_folder(state, tmp_path).removed == 1
-    assert AgentState(state).ids("tasks") == []
-    (tmp_path / "runtime/working_tasks.json").unlink()
-    with pytest.raises(InvalidInputError, match="holds nothing of the agent"):
-        import_folder(state, tmp_path)
-
-
-def test_what_came_from_another_agents_files_stays(store: sync.Store, folder: Path) -> None:
-    state = store.agent("agent-1")
-    data = folder / "runtime/agent_data/agent-10"
-    data.mkdir()
-    write(data / "memory.json", {"short_term": ["ten"], "session": {"ten": 10}})
-    import_folder(state, folder)
-    assert import_folder(state, folder, agent="agent-10").removed == 0
-    write(folder / "runtime/agent_data/agent-1/memory.json", {})
-    assert import_folder(state, folder).removed == 4
-    assert AgentState(state).get("short_term_memory") == {"000001": "ten"}
-    assert AgentState(state).get("session_memory") == {"ten": 10}
-
-
-def test_what_is_new_in_the_folder_is_added(store: sync.Store, folder: Path) -> None:
+def test_letters_that_are_new_in_the_folder_are_added(store: sync.Store, folder: Path) -> None:
     state = store.agent("agent-1")
     import_folder(state, folder)
     os.rename(inbox_of(folder) / "msg-003.json", inbox_of(folder) / "processed" / "msg-003.json")
     write(inbox_of(folder) / "processed" / "msg-004.json", 4)
     write(inbox_of(folder) / "msg-005.json", 5)
-    more = {"task_id": "T-9", "agent_id": "agent-1"}
-    write(folder / "runtime/working_tasks.json", [*TASKS, more])
     made = import_folder(state, folder)
-    assert (made.tasks, made.waiting, made.processed, made.memory) == (4, 1, 1, 0)
+    assert (made.tasks, made.waiting, made.processed, made.memory) == (0, 1, 1, 0)
     assert [one.id for one in Mailbox(state).waiting()] == [
         "msg-003.json",
         "note.md",
         "msg-005.json",
     ]
-    assert AgentState(state).item("tasks", "T-9").status == "pending"
+
+
+@pytest.mark.parametrize("name", ["working_tasks.json", "agent_data/agent-1/memory.json"])
+def test_files_that_have_changed_since_are_refused(
+    store: sync.Store, folder: Path, name: str
+) -> None:
+    """What the agent has here counts: nothing of it is overwritten by what the files say."""
+    state = store.agent("agent-1")
+    import_folder(state, folder)
+    before = state._handle.place()[2]
+    write(folder / "runtime" / name, [] if name.startswith("work") else {})
+    write(inbox_of(folder) / "msg-005.json", 5)
+    with pytest.raises(InvalidInputError, match="was taken up before"):
+        import_folder(state, folder)
+    assert state._handle.place()[2] == before
+    assert import_folder(store.agent("again"), folder, agent="agent-1").waiting == 3
 
 
 def test_an_agent_that_works_here_keeps_what_it_has(store: sync.Store, folder: Path) -> None:

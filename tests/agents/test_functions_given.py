@@ -199,22 +199,7 @@ def test_an_upgrade_that_raises_is_told(place: Place, face: str) -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_an_error_in_a_cycle_is_not_hidden_by_what_was_said_of_it(place: Place) -> None:
-    drift = sync.agents.Drift(place.open().agent("7"))
-    with pytest.raises(KeyError, match="mine") as caught, drift.cycle("a") as block:
-        block.progress = "far"  # type: ignore[assignment]
-        raise KeyError("mine")
-    assert "the cycle is not noted" in caught.value.__notes__[0]
-
-    async def main() -> None:
-        async with holdfast.open("memory:") as other:
-            drift = holdfast.agents.Drift(other.agent("7"))
-            async with drift.cycle("a") as block:
-                block.progress = "far"  # type: ignore[assignment]
-                raise KeyError("mine")
-
-    with pytest.raises(KeyError, match="mine"):
-        asyncio.run(main())
+def test_a_signal_is_given_once(place: Place) -> None:
     with pytest.raises(InvalidInputError, match="twice"):
         sync.agents.Drift(place.open().agent("7"), signals=[DriftSignal("a"), DriftSignal("a")])
 
@@ -548,15 +533,6 @@ def test_what_a_step_says_is_refused_where_it_says_it() -> None:
     for fields in wrong:
         with pytest.raises(InvalidInputError):
             StepResult(**fields)
-
-
-def test_what_is_done_about_a_drift_is_said_in_known_words(place: Place) -> None:
-    agent = Kept(step=lambda: StepResult("same", task="t", progress=1))
-    options: dict[str, Any] = {"max_errors": 1, "signals": ()}
-    for answer in ("nonsense", 5, True):
-        with pytest.raises(InvalidInputError, match="on_drift says refresh or checkpoint"):
-            decide = lambda alarms, said=answer: said  # noqa: E731
-            sync.agents.run(agent, place.open().agent("7"), on_drift=decide, **options)
 
 
 def test_a_wrong_thing_is_told_once(place: Place) -> None:

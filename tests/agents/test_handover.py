@@ -14,7 +14,7 @@ from store_kit import Hands, Place
 import holdfast
 from holdfast import Scope, sync
 from holdfast.agents import Message, Task
-from holdfast.agents.agent_keys import CONVERSATION, CURRENT_TASK, own_change
+from holdfast.agents.agent_keys import CONVERSATION, CURRENT_TASK
 from holdfast.agents.handover import Handovers
 from holdfast.agents.handover_package import IN, OUT
 from holdfast.errors import (
@@ -26,6 +26,7 @@ from holdfast.errors import (
 )
 from holdfast.storage.wrappers import MODES, Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
+from holdfast.store.inner import own_change
 from holdfast.store.open import open_core
 
 
@@ -564,6 +565,23 @@ def test_handovers_are_between_main_timelines(store: sync.Store) -> None:
     bob.restore(f"trial@{other._handle.place()[2]}", reason="the trial was good")
     assert handovers.reconcile(bob).removed == ("t1",)
     assert (tasks(bob), owners(store, "ada", "bob")) == (["t2"], ["ada"])
+
+
+@pytest.mark.parametrize("gone", ["agent:ada", "agent:bob"])
+def test_an_offer_ends_also_after_the_other_agent_was_deleted(store: sync.Store, gone: str) -> None:
+    ada, handovers = busy(store), sync.agents.Handovers(store)
+    offer = handovers.offer(ada, "agent:bob", "t1", reason="x")
+    store.delete(gone)
+    if gone == "agent:ada":
+        with pytest.raises(InvalidInputError, match="not known to both"):
+            handovers.accept("agent:bob", offer.id)
+        assert handovers.refuse("agent:bob", offer.id, reason="nobody asks").status == "refused"
+        assert handovers.offers("agent:bob") == []
+    else:
+        assert handovers.withdraw(ada, offer.id, reason="nobody there").status == "withdrawn"
+        assert tasks(ada) == ["t1"]
+        handovers.offer(ada, "agent:cid", "t1", reason="y")
+    assert gone not in [str(one.scope) for one in store.scopes(kind="agent").items]
 
 
 def test_a_conflict_without_end_is_told(store: sync.Store) -> None:

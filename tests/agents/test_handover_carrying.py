@@ -11,10 +11,11 @@ from handover_kit import busy, tasks
 from store_kit import Hands, Place
 
 from holdfast import Classed, sync
-from holdfast.agents.agent_keys import AGENT, SEEN, own_change
+from holdfast.agents.agent_keys import AGENT, SEEN
 from holdfast.agents.handover_package import LOG
 from holdfast.errors import ErasedError
 from holdfast.seal.subject_keys import ERASED
+from holdfast.store.inner import own_change
 
 A, B = "agent:ada", "agent:bob"
 SECRET = "4111-1111"

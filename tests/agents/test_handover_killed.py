@@ -6,7 +6,8 @@ import pytest
 from handover_kit import busy, heard, message, tasks
 
 from holdfast import sync
-from holdfast.agents.agent_keys import CONVERSATION, own_change
+from holdfast.agents.agent_keys import CONVERSATION
+from holdfast.store.inner import own_change
 from holdfast.testing import crash
 
 AGENTS = ("ada", "bob", "cid")

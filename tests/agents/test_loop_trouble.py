@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -40,27 +39,6 @@ def refuse(alarms: Any) -> None:
     raise KeyError("not found")
 
 
-@pytest.mark.parametrize("decide", [refuse, lambda alarms: "what?"], ids=["raises", "answers"])
-@pytest.mark.parametrize("at", [2, 3], ids=["the cycle failed", "the cycle was good"])
-def test_an_on_drift_that_fails_is_an_error_at_most(
-    store: sync.Store, at: int, decide: Callable[[Any], Any]
-) -> None:
-    state = store.agent("7")
-    drift = sync.agents.Drift(state, max_cycles=2)
-    decisions = iter([decide])
-
-    def on_drift(alarms: Any) -> Any:
-        return next(decisions, lambda alarms: None)(alarms)
-
-    result = sync.agents.run(Failing(at), state, drift=drift, on_drift=on_drift, **QUICK)
-    if at == 2:  # the error of the cycle is the one that counts
-        assert (result.outcome, result.errors) == ("done", 1)
-        assert triggers(state)[:2] == ["drift", "error"]
-    else:
-        assert (result.outcome, result.errors) == ("done", 2)
-    assert any(one == "error" for one in triggers(state))
-
-
 class Closed(Gate):
     """Nothing can be written to one scope."""
 
@@ -69,16 +47,16 @@ class Closed(Gate):
             raise GateRefusedError("agent:captain takes no letters")
 
 
-@pytest.mark.parametrize("settings", [{"on_error": "restore"}, {"refresh": 1e-9}])
+@pytest.mark.parametrize("settings", [{}, {"refresh": 1e-9}])
 def test_a_report_that_cannot_be_sent_keeps_nothing_from_being_done(
     store: sync.Store, settings: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     state, captain = store.agent("7"), store.agent("captain")
     store._core.gates.add(Closed())
-    agent = Failing(2 if "on_error" in settings else 0)
+    agent = Failing(0 if settings else 2)
     result = sync.agents.run(agent, state, drift=False, report_to=captain, **settings, **QUICK)
-    assert (result.outcome, result.errors) == ("done", int("on_error" in settings))
-    assert result.restarts >= 1
+    assert (result.outcome, result.errors) == ("done", int(not settings))
+    assert bool(result.restarts) is bool(settings)
     assert triggers(state)
     told = [record.getMessage() for record in caplog.records]
     assert any("no report of" in text and "takes no letters" in text for text in told)

@@ -5,16 +5,12 @@ from __future__ import annotations
 import re
 import sys
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from machine_kit import HAIKU
 
 from holdfast import sync
 from holdfast.agents import MachineArrow, MachineDefinition, MachineRule, MachineState
-from holdfast.agents.machines.draw import placed
 from holdfast.errors import MachineDefinitionError, MissingExtraError, TransitionRefusedError
 
 YAML = r"""
@@ -254,34 +250,7 @@ def test_mermaid() -> None:
     )
 
 
-names = st.text(min_size=1, max_size=12).filter(lambda text: text.isprintable())
-
-
-@given(st.lists(names, min_size=1, max_size=8, unique=True), st.data())
-def test_any_machine_can_be_drawn(states: list[str], data: st.DataObject) -> None:
-    """Well-formed, with every name and trigger in it; no state over another."""
-    made: dict[str, MachineState] = {}
-    for number, name in enumerate(states):
-        on: dict[str, Any] = {}
-        if number + 1 < len(states):
-            on["next"] = states[number + 1]
-        for trigger in data.draw(st.lists(names, max_size=2)):
-            to = data.draw(st.sampled_from(states))
-            on.setdefault(trigger, MachineArrow(to, again=True))
-        made[name] = MachineState(on=on)
-    definition = MachineDefinition(states[0], made)
-    texts = [
-        one.text for one in ElementTree.fromstring(definition.svg(states[0])).iter() if one.text
-    ]
-    for name in states:
-        assert name in texts
-    for _, trigger, _ in definition.arrows():
-        assert trigger in texts
-    boxes = list(placed(definition).values())
-    for a, one in enumerate(boxes):
-        for other in boxes[a + 1 :]:
-            beside = abs(one.x - other.x) >= (one.width + other.width) / 2
-            assert beside or one.y != other.y
-    drawn = definition.mermaid()
-    assert drawn.count(" --> ") >= len(states)
-    assert "\n\n" not in drawn
+def test_any_name_can_be_drawn() -> None:
+    name = 'a "b"; <c>: {d}\n'
+    drawn = MachineDefinition(name, {name: MachineState()}).mermaid()
+    assert 'state "a #34;b#34;#59; #60;c#62;#58; #123;d#125; " as s0' in drawn

@@ -221,38 +221,24 @@ def test_undoing_that_fails_leaves_it_open(store: sync.Store) -> None:
     assert now.pending.attempt == 2
 
 
-def test_work_in_a_block(place: Place) -> None:
-    definition = MachineDefinition(
-        "draft", {"draft": MachineState(on={"publish": "published"}), "published": MachineState()}
-    )
-    machine = sync.agents.Machine(place.open().agent("1"), definition)
-    with pytest.raises(ValueError, match="no paper"), machine.working("publish"):
-        raise ValueError("no paper")
-    assert machine.transitions()[-1].error == "ValueError: no paper"
-    with pytest.raises(Killed), machine.working("publish"):
-        raise Killed
-    machine = sync.agents.Machine(place.reopen().agent("1"), definition)
-    with pytest.raises(TransitionRefusedError, match="no work is declared"):
-        machine.settle("complete")
-    machine.settle("roll_back")
-    with machine.working("publish", title="rain") as step:
-        assert machine.now().pending is not None  # type: ignore[union-attr]
-        step.data["title"] = step.input["title"]
-        step.change.set("n", 1)
-    now = machine.now()
-    assert now is not None
-    assert (now.state, now.data, now.pending) == ("published", {"title": "rain"}, None)
-    with pytest.raises(TransitionRefusedError), machine.working("publish"):
-        raise AssertionError("the block is not entered")
-
-
 def test_who_was_taken_for_dead_cannot_end_it(place: Place) -> None:
     """A slow worker whose transition another has taken over gets a conflict, and no second end."""
     done: Done = {}
     other = sync.agents.Machine(place.open().agent("1"), publishing(done, "complete"))
-    machine = sync.agents.Machine(place.open().agent("1"), publishing(done, "ask"))
-    with pytest.raises(Conflict, match="rests on"), machine.working("publish", title="rain"):
+
+    def slow(step: MachineStep) -> None:
         assert other.recover().how == "complete"
+
+    slowly = MachineDefinition(
+        "draft",
+        {
+            "draft": MachineState(on={"publish": MachineArrow("published", work=slow)}),
+            "published": MachineState(),
+        },
+    )
+    machine = sync.agents.Machine(place.open().agent("1"), slowly)
+    with pytest.raises(Conflict, match="rests on"):
+        machine.fire("publish", title="rain")
     assert [one.success for one in machine.transitions()] == [True, True, False]
     assert state_of(machine) == "published"
     assert machine.validate() == ()

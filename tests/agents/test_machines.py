@@ -492,7 +492,6 @@ def test_slips(store: sync.Store) -> None:
         lambda: machine.transitions(success="yes"),  # type: ignore[arg-type]
         lambda: machine.version("1"),  # type: ignore[arg-type]
         lambda: machine.replay(-1),
-        lambda: machine.replay(1, apply="f"),  # type: ignore[arg-type]
         lambda: machine.clean("now"),  # type: ignore[arg-type]
     ]
     for call in calls:

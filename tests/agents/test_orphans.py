@@ -14,7 +14,7 @@ from store_kit import Place
 
 import holdfast
 from holdfast import sync
-from holdfast.agents.agent_keys import CONVERSATION, own_change
+from holdfast.agents.agent_keys import CONVERSATION
 from holdfast.agents.tool_calls import (
     NOT_DONE,
     UNKNOWN,
@@ -24,8 +24,9 @@ from holdfast.agents.tool_calls import (
     open_calls,
     unpaired,
 )
-from holdfast.errors import ErasedError, InvalidInputError
+from holdfast.errors import InvalidInputError
 from holdfast.seal.subject_keys import ERASED
+from holdfast.store.inner import own_change
 
 USER = {"role": "user", "content": "go on"}
 
@@ -139,42 +140,6 @@ def test_an_id_that_is_used_again_is_another_call() -> None:
     ]
     twice = [openai("a"), tool("a"), USER, openai("a"), tool("a")]
     assert answers(twice) == twice
-
-
-def test_a_result_that_stands_too_far_behind_is_moved_to_its_call() -> None:
-    assert answers([openai("a", "b"), tool("a"), USER, tool("b")]) == [
-        openai("a", "b"),
-        tool("a"),
-        tool("b"),
-        USER,
-    ]
-    assert answers([langchain("a"), USER, wrapped_tool("a")]) == [
-        langchain("a"),
-        wrapped_tool("a"),
-        USER,
-    ]
-    said = {"role": "assistant", "content": "hm"}
-    assert answers([anthropic("a"), said, tool_results("a")]) == [
-        anthropic("a"),
-        tool_results("a"),
-        said,
-    ]
-    assert answers([item("a"), USER, output("a")]) == [item("a"), output("a"), USER]
-
-
-def test_what_is_said_beside_results_stands_between_a_call_and_its_result() -> None:
-    """Anthropic's models take results only in front of what is said, behind the call."""
-    text = {"type": "text", "text": "and hurry"}
-
-    def results_and_text(*ids: str) -> dict[str, Any]:
-        return {"role": "user", "content": [*tool_results(*ids)["content"], text]}
-
-    moved = [anthropic("a"), results_and_text("a")]
-    assert answers([anthropic("a"), results_and_text("x"), tool_results("a")]) == moved
-    said = [anthropic("a", "b"), results_and_text("a"), tool_results("b")]
-    assert answers(said) == [anthropic("a", "b"), results_and_text("b", "a")]
-    alone = [anthropic("a"), tool_results("x"), tool_results("a")]
-    assert answers(alone) == [anthropic("a"), tool_results("a")], "what goes stands in no way"
 
 
 def test_items_stand_between_a_call_and_its_result() -> None:
@@ -326,16 +291,13 @@ def test_in_the_middle_and_under_another_key(place: Place) -> None:
     assert [m["role"] for m in state.get("talk")] == ["assistant", "tool", "user"]
 
 
-def test_late_results_and_ids_used_again(place: Place) -> None:
+def test_a_result_in_a_wrong_place_is_not_thrown_away(place: Place) -> None:
     state = place.open().agent("clerk")
     effects = sync.agents.Effects(state)
-    state.set("talk", [openai("a"), USER, tool("a"), tool("lone"), openai("b"), USER, openai("b")])
-    found = effects.orphans("talk")
-    assert [(one.call.id, one.late) for one in found] == [("a", True), ("b", False), ("b", False)]
-    done = effects.repair("talk")
-    assert (done.answered, done.removed) == (found, ("lone",))
-    assert state.get("talk")[1] == tool("a")
-    assert effects.repair("talk").answered == ()
+    state.set("talk", [openai("a"), USER, tool("a")])
+    with pytest.raises(InvalidInputError, match="move the result directly behind"):
+        effects.repair("talk")
+    assert state.get("talk") == [openai("a"), USER, tool("a")]
 
 
 def test_objects_of_langchain(place: Place) -> None:
@@ -377,58 +339,24 @@ def text(content: str) -> dict[str, Any]:
 
 
 def test_a_repair_leaves_sealed_messages_sealed(tmp_path: Path) -> None:
-    """Those around an answer, and a result that is put behind its call."""
+    """Behind them it adds its answers; where it would have to write them anew, it is refused."""
     place = Place("sqlite", tmp_path, sealed=True)
     store = place.open()
     state, effects = store.agent("7"), sync.agents.Effects(store.agent("7"))
-    state.append("talk", text("of 43"), subject="user:43")
-    state.append("talk", openai("c1", "c2"))
     state.append("talk", text("my address"), subject="user:42")
-    state.append("talk", tool("c2"), subject="user:42")
-    store.erase_subject("user:43")
-    done = effects.repair("talk")
-    assert [one.call.id for one in done.answered] == ["c1", "c2"]
-    talk = state.get("talk")
-    assert talk[0] is ERASED
-    assert (talk[1], talk[3:]) == (openai("c1", "c2"), [tool("c2"), text("my address")])
-    assert talk[2]["tool_call_id"] == "c1"
-    store.erase_subject("user:42")
-    assert [one is ERASED for one in state.get("talk")] == [True, False, False, True, True]
-    assert [one.call.id for one in effects.repair("talk").answered] == ["c2"], "it is erased"
-    assert [one is ERASED for one in state.get("talk")] == [True, False, False, False, True, True]
-    place.close()
-
-
-def test_a_repair_of_what_is_sealed_as_a_whole_seals_it_again(tmp_path: Path) -> None:
-    place = Place("sqlite", tmp_path, sealed=True)
-    store = place.open()
-    state, effects = store.agent("7"), sync.agents.Effects(store.agent("7"))
-    for behind in ([], [text("my address")]):
-        state.set("talk", [openai("c1"), *behind], subject="user:42")
-        assert len(effects.repair("talk").answered) == 1
-        assert [open_calls(state.get("talk")), state.get("talk")[2:]] == [[], behind]
-    store.erase_subject("user:42")
-    with pytest.raises(ErasedError):
-        state.get("talk")
-    place.close()
-
-
-def test_a_repair_that_would_open_a_part_of_a_message_is_refused(tmp_path: Path) -> None:
-    """An answer belongs into the message that follows, which is sealed."""
-    place = Place("sqlite", tmp_path, sealed=True)
-    store = place.open()
-    state, effects = store.agent("7"), sync.agents.Effects(store.agent("7"))
-    state.append("talk", anthropic("c1"))
+    state.append("talk", openai("c1"))
+    assert [one.call.id for one in effects.repair("talk").answered] == ["c1"]
+    state.append("talk", openai("c2"))
     state.append("talk", text("my address"), subject="user:42")
-    with pytest.raises(InvalidInputError, match="item 1 of 'talk' is sealed for a subject"):
-        effects.repair("talk")
-    state.set("alone", [tool("gone"), USER])
-    assert effects.repair("alone").removed == ("gone",)
-    state.delete("talk")
-    state.append("talk", tool("gone"), subject="user:42")
-    state.append("talk", USER)
-    assert effects.repair("talk").removed == ("gone",), "nothing of it is anywhere"
-    assert state.get("talk") == [USER]
+    for key, whole in (("talk", None), ("whole", [openai("c1")])):
+        if whole is not None:
+            state.set(key, whole, subject="user:42")
+        before = state.get(key)
+        with pytest.raises(InvalidInputError, match="sealed for a subject"):
+            effects.repair(key)
+        assert state.get(key) == before
+    store.erase_subject("user:42")
+    assert [one is ERASED for one in state.get("talk")] == [True, False, False, False, True]
     place.close()
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast import sync
-from holdfast.agents.agent_keys import AGENT, EFFECTS, IDENTITY, own_change, sticky
+from holdfast.agents.agent_keys import AGENT, EFFECTS, IDENTITY
 from holdfast.errors import InvalidKeyError
+from holdfast.store.inner import own_change, sticky
 
 
 def test_only_the_layer_writes_its_keys(store: sync.Store) -> None:

@@ -58,7 +58,7 @@ def _region_asked_for(config: Configuration, monkeypatch: pytest.MonkeyPatch) ->
     with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
-        with sync.recovery.set_up(config) as managed:
+        with sync.recovery.set_up(config, start=False) as managed:
             assert managed.backups is not None
             with pytest.raises(Unavailable):
                 managed.backups.list()
@@ -77,7 +77,7 @@ def test_the_documents_backup_is_set_up(
     text = DOCUMENT % (sealed.path, sealed.key, sealed.signer)
     config = Configuration.from_yaml(text)
     assert config.unavailable == ()
-    with sync.recovery.set_up(config, initial={"task": 1}) as managed:
+    with sync.recovery.set_up(config, initial={"task": 1}, start=False) as managed:
         assert managed.report.backup == "s3://kai-agent-states"
         assert managed.backups is not None
         managed.state.set("task", 2)
@@ -95,7 +95,7 @@ def test_the_documents_backup_is_set_up(
         managed.backups.delete(made.id)
 
     async def other_face() -> None:
-        async with await holdfast.recovery.set_up(config) as managed:
+        async with holdfast.recovery.set_up(config, start=False) as managed:
             assert managed.backups is not None
             assert await managed.backups.list() == []
 

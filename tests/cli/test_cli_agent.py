@@ -42,7 +42,7 @@ def test_list(cli: Cli) -> None:
     assert cli("agent list").out.splitlines() == [
         "7\tSeven\tcounter\t1.2\tstopped\t",
         "8\t\t\t\trunning\t",
-        "9\t\t\t\tunregistered\t",
+        "9\t\t\t\tcreated\t",
     ]
     assert [one["id"] for one in cli("agent list --json").json["agents"]] == ["7", "8", "9"]
     assert cli("agent list --kind counter --json").json["agents"][0]["identity"]["name"] == "Seven"

@@ -93,17 +93,18 @@ def test_held_and_confirmed(cli: Cli, url: str) -> None:
         ):
             state.set("plan", "half")
             raise KeyError
-    found = cli(f"--store {url} checkpoint held agent:7 --json").json["held"]
-    assert [(one["id"], one["why"]) for one in found] == [
+    found = cli(f"--store {url} checkpoint why agent:7 --json").json["why"]
+    assert {(one["point"], one["reason"]) for one in found} >= {
         (running.checkpoint.id, "operation"),
         (backup, "restore"),
-    ]
-    assert "deploy" in cli(f"--store {url} checkpoint held agent:7").out
+    }
+    assert "`holdfast checkpoint confirm`" in cli(f"--store {url} checkpoint why agent:7").out
     assert cli(f"--store {url} checkpoint confirm agent:7 {running.checkpoint.id}").code == 4
     assert cli(f"--store {url} checkpoint confirm agent:7 {backup}").code == 0
     out = cli(f"--store {url} checkpoint finish agent:7 {running.checkpoint.id} --how revert").out
     assert "1 keys went back" in out
-    assert cli(f"--store {url} checkpoint held agent:7 --json").json == {"held": []}
+    found = cli(f"--store {url} checkpoint why agent:7 --json").json["why"]
+    assert {one["reason"] for one in found}.isdisjoint({"operation", "restore"})
 
 
 def test_recovered(cli: Cli, url: str) -> None:

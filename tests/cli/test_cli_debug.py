@@ -1,4 +1,4 @@
-"""The console for going through the past: moving, looking, forking; from a pipe and by options."""
+"""The console for going through the past: moving and looking; from a pipe and by options."""
 
 from __future__ import annotations
 
@@ -52,41 +52,13 @@ def test_replay_walks_forward_and_shows_what_each_entry_did(cli: Cli, agent: str
     assert there["entry"] == there["head"]
 
 
-def test_find_goes_to_entries_by_key_kind_and_who(cli: Cli, agent: str) -> None:
-    found = documents(cli, "rfind talk", "rfind tester", "find checkpoint")
-    assert [one["entry"] for one in found] == [2, 1, 3]
-    missing = console(cli, "find nowhere", "where")
-    assert missing.code == 4
-    assert missing.out == ""
-
-
-def test_blame_is_of_the_state_here(cli: Cli, agent: str) -> None:
-    now, then = documents(cli, "blame plan step", "goto 3", "blame plan step")[::2]
-    assert [(one["value"], one["entry"]) for one in now["parts"]] == [(2, 4)]
-    assert [(one["value"], one["entry"]) for one in then["parts"]] == [(1, 1)]
-    assert "main@4 tester: plan.step: 2" in console(cli, "blame plan step").out
-    assert "has no key 'talk' there" in console(cli, "goto 1", "blame talk").err
-
-
-def test_a_fork_begins_where_one_stands(cli: Cli, agent: str) -> None:
-    (_, made) = documents(cli, "goto safe", "fork trial")
-    assert made == {"timeline": "trial", "start": "main@3"}
-    with sync.open(STATE, read_only=True) as store:
-        assert store.agent("7").on("trial").get("plan") == {"goal": "ship", "step": 1}
-        assert store.agent("7")._handle.place()[2] == 4
-    assert cli("debug", "agent:7", "--timeline", "trial", "-c", "where").code == 0
-
-
 def test_the_rest_of_the_commands(cli: Cli, agent: str) -> None:
-    out = console(cli, "keys", "log 2", "entry", "checkpoints", "diff 1", "help", "# nothing").out
-    for text in ("plan\ntalk\n", "4: ", "set plan", "main@3 manual safe", "replay [POINT]"):
+    out = console(cli, "entry", "diff 1", "help", "# nothing").out
+    for text in ("set plan", "replay [POINT]"):
         assert text in out
-    told = documents(cli, "keys t", "log 1", "entry", "checkpoints", "diff 1", "help goto")
-    assert told[0] == {"keys": ["talk"]}
-    assert [one["entry"] for one in told[1]["entries"]] == [4]
-    assert told[2]["cause"]["actor"] == "tester"
-    assert told[3]["checkpoints"][0]["name"] == "safe"
-    assert told[5]["help"] == [
+    told = documents(cli, "entry", "diff 1", "help goto")
+    assert told[0]["cause"]["actor"] == "tester"
+    assert told[2]["help"] == [
         "goto POINT: an entry's number, a time, a checkpoint (or its id); or first, or last"
     ]
 
@@ -102,7 +74,6 @@ def test_the_rest_of_the_commands(cli: Cli, agent: str) -> None:
         ("show nothing", 4),
         ("show 'open", 2),
         ("help bogus", 2),
-        ("fork", 2),
         ("goto nowhere", 4),
     ],
 )
@@ -133,15 +104,15 @@ def test_a_damaged_entry_is_shown_as_such_and_passed_over(cli: Cli, agent: str) 
     storage.commit(Batch(drops=[key]))
     storage.commit(Batch(puts=[(key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])]))
     storage.close()
-    found = documents(cli, "goto 1", "next", "find checkpoint", "rfind plan", "log")
-    assert [one["entry"] for one in found[:4]] == [1, 2, 3, 1]
+    found = documents(cli, "goto 1", "next", "next")
+    assert [one["entry"] for one in found] == [1, 2, 3]
     assert "entry 2" in found[1]["damage"]
     assert console(cli, "goto 2", "entry").code == 6
 
 
 def test_sensitive_values_are_hidden(cli: Cli, agent: str) -> None:
     cli("key set agent:7 api_token '\"s3cr3t\"'")
-    lines = ("show", "diff", "blame api_token")
+    lines = ("show", "diff")
     assert "s3cr3t" not in console(cli, *lines).out
     assert "s3cr3t" in console(cli, *lines, more=("--reveal",)).out
 
@@ -152,7 +123,7 @@ def test_show_works_beside_a_lookup_and_shows_nothing_of_it(cli: Cli, agent: str
         state.declare(Lookup("by_pin", terms={"pin": "pin"}))
         state.set("card", {"pin": "1234"})
         state.set("password", {"pin": "HUSH"})
-    shown = console(cli, "show", "keys")
+    shown = console(cli, "show")
     assert shown.code == 0, shown.err
     listed = cli("key", "list", "agent:7", "--prefix", "$")
     every = cli("show", "agent:7", "--prefix", "$")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
-from cli_kit import PROGRAM, Cli
+from cli_kit import Cli
 
 from holdfast import sync
 
@@ -72,22 +71,6 @@ def test_readable(cli: Cli, agent: str, here: Path) -> None:
     assert cli(f"checkpoint export {agent} -o x.pb --format protobuf").code == 0
     assert b"hush" not in (here / "x.pb").read_bytes()
     assert cli("checkpoint inspect x.json").code == 2
-
-
-def test_to_stdout(cli: Cli, agent: str, here: Path) -> None:
-    """Nothing but the export, for a pipe; what is said of it goes to stderr."""
-    found = cli(f"checkpoint export {agent} -o - --format json")
-    assert found.json["state"]["plan"] == {"goal": "wait"}
-    assert "checkpoint 'new'" in found.err
-    refused = cli(f"checkpoint export {agent} nothing -o -")
-    assert (refused.code, refused.out) == (4, "")
-    both = cli(f"checkpoint export {agent} -o - --json")
-    assert (both.code, both.out, "--json would write" in both.err) == (2, "", True)
-    assert not (here / "-").exists()
-    with open(here / "x", "wb") as file:
-        words = ["checkpoint", "export", agent, "-o", "-"]
-        subprocess.run([*PROGRAM, *words], stdout=file, stderr=subprocess.PIPE, check=True)
-    assert cli("checkpoint inspect x --json").json["name"] == "new"
 
 
 def test_what_is_refused(cli: Cli, agent: str, here: Path) -> None:

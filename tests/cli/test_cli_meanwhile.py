@@ -25,7 +25,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], 
         def look(self: Reader) -> Any:
             nonlocal busy
             found = now(self)
-            if not busy:
+            if not busy and self.scope.kind == "agent":  # what is redacted is looked up, too
                 busy = True
                 looks.append(1)
                 if len(looks) > first:

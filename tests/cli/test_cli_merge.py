@@ -65,7 +65,7 @@ def test_merging(cli: Cli, two: str) -> None:
     again = cli(f"merge {two} what-if")
     assert again.out == "agent:7: nothing of what-if@3 is new to main\n"
     # And the other way: the other timeline gets what main has.
-    back = cli(f"merge {two} main --into what-if --json").json
+    back = cli(f"merge {two} main --timeline what-if --json").json
     assert (back["timeline"], back["entry"], back["base"]) == ("what-if", None, ["what-if@3"])
     assert cli("verify").code == 0
 
@@ -75,5 +75,4 @@ def test_what_merge_refuses(cli: Cli, two: str) -> None:
     assert cli(f"merge {two} what-if@99").code == 4
     assert cli("merge agent:none what-if").code == 4
     assert cli(f"merge {two} what-if --strategy mine").code == 2
-    assert cli(f"merge {two} main --timeline what-if --into main2").code == 2
     assert cli(f"merge {two}").code == 2

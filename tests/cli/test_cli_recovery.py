@@ -12,6 +12,7 @@ import pytest
 from cli_kit import Cli
 
 from holdfast import Scope, sync
+from holdfast.errors import RecoveryFailedError
 from holdfast.recovery.run import recovering_lease
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch
@@ -113,10 +114,10 @@ def test_an_agent_returns_to_what_was_asked_for_with_a_report(cli: Cli, agent: s
     listed = cli("recovery list --json").json["recoveries"]
     assert [one["id"] for one in listed] == [done["id"]]
     assert cli("recovery show agent:7 --json").json == done
-    shown = cli(f"recovery show agent:7 {done['id']} --format html").out
-    assert shown.startswith("<!DOCTYPE html>")
-    cli("recovery show agent:7 -o page.html")
-    assert Path("page.html").read_text() == shown
+    shown = cli(f"recovery show agent:7 {done['id']} --format markdown").out
+    assert shown.startswith("# Recovery of agent:7: succeeded")
+    cli("recovery show agent:7 -o page.md")
+    assert Path("page.md").read_text() == shown
     assert cli("recovery stats --json").json["succeeded"] == 1
     assert "success rate: 1.0" in cli("recovery stats agent:7").out
 
@@ -214,10 +215,10 @@ def test_a_recovery_that_fails_is_undone_says_so_and_leaves_its_report(
     [
         ("recover agent:7 --point safe --at 2026-01-01", 2, "one of them"),
         ("recover agent:7 --point safe --tag x", 2, "one of them"),
-        ("recover agent:7 --report r.pdf", 2, ".html"),
-        ("recover agent:7 --report nowhere/r.html", 2, "folder"),
-        ("repair agent:7 --report nowhere/r.html", 2, "folder"),
-        ("recover agent:7 --report folder.html", 2, "over a folder"),
+        ("recover agent:7 --report r.html", 2, ".md, .markdown, .json"),
+        ("recover agent:7 --report nowhere/r.md", 2, "folder"),
+        ("repair agent:7 --report nowhere/r.md", 2, "folder"),
+        ("recover agent:7 --report folder.md", 2, "over a folder"),
         ("recover agent:7 --point ''", 2, "empty"),
         ("recover agent:7 --procedure none", 4, "standard_recovery"),
         ("recover agent:7 --strategy none", 2, "no strategy"),
@@ -236,7 +237,7 @@ def test_a_recovery_that_fails_is_undone_says_so_and_leaves_its_report(
     ],
 )
 def test_slips(cli: Cli, agent: str, words: str, code: int, said: str) -> None:
-    Path("folder.html").mkdir()
+    Path("folder.md").mkdir()
     failed = cli(words)
     assert failed.code == code, failed.err
     assert said in failed.err
@@ -246,12 +247,16 @@ def test_a_page_holds_nothing_that_steers_a_terminal(cli: Cli, agent: str) -> No
     def boom(context: object, action: object) -> None:
         raise ValueError("\x1b[31mred\x07")
 
-    procedure = {"id": "p", "triggers": [], "steps": [{"type": "boom", "critical": False}]}
+    procedure = {
+        "id": "p",
+        "triggers": [],
+        "steps": [{"type": "boom", "critical": False}, {"type": "cleanup"}],
+    }
     with sync.open(URL) as store:
         sync.recovery.Recovery(store, steps={"boom": boom}, procedures=[procedure]).recover(
             "agent:7", procedure="p"
         )
-    for form in ("html", "markdown", "json"):
+    for form in ("markdown", "json"):
         out = cli(f"recovery show agent:7 --format {form}").out
         assert "[31mred" in out
         assert not {"\x1b", "\x07"} & set(out)
@@ -259,40 +264,11 @@ def test_a_page_holds_nothing_that_steers_a_terminal(cli: Cli, agent: str) -> No
 
 def test_resuming_where_nothing_was_left(cli: Cli, agent: str) -> None:
     assert "no recovery was left unfinished" in cli("recovery resume agent:7").out
-    assert cli("recovery resume agent:7 --json").json == {"recoveries": [], "groups": []}
+    assert cli("recovery resume agent:7 --json").json == {"recoveries": []}
 
 
 class Killed(BaseException):
     """The process ended here."""
-
-
-def test_resuming_the_recovery_of_a_group(cli: Cli, here: Path) -> None:
-    def gone(*_: object) -> None:
-        raise Killed
-
-    with sync.open(URL) as store:
-        for names in (["7", "8"], ["9"]):
-            team = [store.agent(name) for name in names]
-            for member in team:
-                member.set("plan", "good")
-            sync.checkpoints.CheckpointGroups(store).create(team, f"with {names[0]}")
-            for member in team:
-                member.set("plan", "odd")
-            recovery = sync.recovery.Recovery(store)
-            recovery._together._moments.look = gone  # type: ignore[assignment,method-assign]
-            with pytest.raises(Killed):
-                recovery.recover_group(team, "state_corruption")
-    done = cli("recovery resume agent:8 --json")
-    assert done.code == 0
-    assert done.json["recoveries"] == []
-    assert [one["agents"] for one in done.json["groups"]] == [["agent:7", "agent:8"]]
-    assert [plan_of(name) for name in "789"] == ["good", "good", "odd"]  # one that it is not in
-    with sync.open(URL) as store:
-        store.agent("9").set("plan", "the work of a week")
-    failed = cli("recovery resume agent:9")
-    assert failed.code == 9
-    assert "others wrote to agent:9" in failed.out
-    assert "no recovery was left unfinished" in cli("recovery resume agent:9").out
 
 
 # doctor
@@ -377,14 +353,36 @@ def test_doctor_says_what_can_be_done_about_a_damaged_past(cli: Cli, agent: str)
 
     past = concerns()["damaged_past"]
     assert past["points"] > 0
-    assert "if no copy of the store has it, it cannot be mended" in past["next"]
-    assert "holdfast quarantine release agent:7 ID" in past["next"]
+    assert "holdfast repair agent:7 --accept-loss" in past["next"]
     (row,) = cli("quarantine list --json").json["quarantine"]
     assert cli(f"quarantine release agent:7 {row['id']} --reason seen").code == 0
     known = concerns()
     assert "damaged_past" not in known
     assert known["known_damage"]["points"] == 0
     assert cli("quarantine list agent:7 --all").code == 0  # what it names as the next step
+
+
+def test_what_no_copy_has_is_stated_as_lost(cli: Cli, agent: str) -> None:
+    damage(b"E", 3)
+    left = cli("repair --yes")
+    assert left.code == 1
+    assert "--accept-loss" in left.err
+    planned = cli("repair --accept-loss --dry-run")
+    assert "agent:7: its damage would be stated as lost" in planned.out
+    assert cli("verify").code == 1
+    refused = cli("repair --accept-loss")
+    assert refused.code == 2
+    done = cli("repair --accept-loss --yes")
+    assert (done.code, done.err) == (0, "")
+    assert "states as lost: entry" in done.out
+    known = cli("verify")
+    assert known.code == 0
+    assert "known to be lost: agent:7: entry" in known.out
+    assert plan_of() == {"goal": "ship", "step": 1}
+    assert cli("repair").out == "nothing is damaged\n"
+    concerns = {one["kind"] for one in cli("doctor --json").json["concerns"]}
+    assert "known_loss" in concerns
+    assert "damaged_past" not in concerns
 
 
 def test_a_repair_without_the_time_to_look_at_all_says_so(cli: Cli, agent: str) -> None:
@@ -443,11 +441,11 @@ def test_a_damaged_key_alone_comes_from_the_newest_whole_checkpoint(cli: Cli, ma
     planned = cli("repair agent:7 --dry-run --json").json["plans"][0]
     assert (planned["strategy"], planned["keys"]) == ("keys", ["plan"])
     assert "keys: plan" in cli("repair agent:7 --dry-run").out
-    assert cli("repair agent:7 --yes --report r.html").code == 1  # its past stays as it is
+    assert cli("repair agent:7 --yes --report r.md").code == 1  # its past stays as it is
     assert plan_of() == "old " * 5000
     with sync.open(URL, read_only=True) as store:
         assert store.agent("7").get("count") == 299
-    assert "changes of 1 keys" in Path("r.html").read_text()
+    assert "changes of 1 keys" in Path("r.md").read_text()
 
 
 @pytest.fixture
@@ -550,7 +548,7 @@ def test_what_is_asked_for_and_not_there_changes_nothing_and_fails(cli: Cli, man
     assert cli("recover agent:7 --at 1990-01-01T00:00:00Z").code == 4
     assert cli("recover agent:7 --point nope --dry-run").code == 4
     assert plan_of() == before
-    assert cli("recovery list --json").json == {"recoveries": [], "groups": []}
+    assert cli("recovery list --json").json == {"recoveries": []}
 
 
 def test_a_recovery_that_never_ended_is_abandoned(cli: Cli, many: Path) -> None:
@@ -615,31 +613,17 @@ def test_at_takes_a_checkpoints_name_as_elsewhere(cli: Cli, here: Path) -> None:
     assert plan_of() == "good"
 
 
-def test_groups_are_listed_told_of_by_doctor_and_abandoned(cli: Cli, here: Path) -> None:
-    class Killed(BaseException):
-        pass
-
-    def check(state: object) -> None:
-        raise Killed
-
-    with sync.open(URL) as store, pytest.raises(Killed):
-        store.agent("a").set("k", 1)
-        store.agent("b").set("k", 1)
-        team = ["agent:a", "agent:b"]
-        sync.recovery.Recovery(store, validate=[check]).recover_group(team, "agent_crash")
-    (left,) = cli("recovery list --json").json["groups"]
-    assert (left["agents"], left["status"]) == (["agent:a", "agent:b"], "running")
-    assert "a group of 2 agents" in cli("recovery list").out
+def test_the_recovery_of_a_group_is_one_of_each_of_its_agents(cli: Cli, here: Path) -> None:
+    team = ["agent:a", "agent:b"]
+    with sync.open(URL) as store:
+        for one in team:
+            store.scope(one).set("k", 1)
+        with pytest.raises(RecoveryFailedError):
+            sync.recovery.Recovery(store).recover_group(team, "drift")
+    found = cli("recovery list --json").json["recoveries"]
+    assert [(one["agent"], one["status"]) for one in found] == [(one, "failed") for one in team]
     concerns = cli("doctor --json --at-least 0").json["concerns"]
-    (unfinished,) = [one for one in concerns if one["kind"] == "unfinished_recovery"]
-    step = unfinished["next"].rpartition("holdfast ")[2]
-    assert step == f"recovery abandon {left['id']}"
-    assert "abandoned" in cli(step).out
-    assert cli("recovery list --json").json["groups"][0]["status"] == "failed"
-    assert f"recovery: {left['id']}" in cli(f"recovery show agent:a {left['id']}").out
-    assert f"recovery: {left['id']}" in cli("recovery show agent:a").out
-    assert left["id"] in cli("recovery list agent:b").out
-    assert cli("recovery list agent:b --json").json["groups"][0]["id"] == left["id"]
-    assert cli("recovery list agent:c --json").json == {"recoveries": [], "groups": []}
-    page = cli(f"recovery show agent:b {left['id']} --format markdown").out
-    assert page.startswith("# Recovery of 2 agents: failed")
+    steps = [one["next"] for one in concerns if one["kind"] == "failed_recovery"]
+    assert len(steps) == 2
+    for step in steps:
+        assert found[0]["id"] in cli(step.rpartition("holdfast ")[2]).out

@@ -1,4 +1,4 @@
-"""`holdfast revert` and `holdfast blame`."""
+"""`holdfast revert`."""
 
 from __future__ import annotations
 
@@ -81,44 +81,34 @@ def test_what_revert_refuses(cli: Cli, run: str) -> None:
     assert error["error"] == "PointNotFoundError"
 
 
-def test_blame(cli: Cli, run: str) -> None:
-    lines = [line.split("\t") for line in cli(f"blame {run} plan").out.splitlines()]
-    assert [(line[0], *line[2:]) for line in lines] == [
-        ("main@1", "", "", "plan.goal", '"ship"'),
-        ("main@1", "", "", "plan.steps[0]", '"a"'),
-        ("main@2", "bot", "run-42", "plan.steps[1]", '"b"'),
-    ]
-    found = cli(f"blame {run} plan 'steps[1]' --json").json
-    assert (found["complete"], found["versions"], len(found["parts"])) == (True, 1, 1)
-    part = found["parts"][0]
-    assert (part["value"], part["entry"], part["exact"]) == ("b", 2, True)
-    assert part["cause"] == {"actor": "bot", "correlation": "run-42"}
-    bounded = cli(f"blame {run} plan --limit 1")
-    assert bounded.out.startswith("≤ main@1")
-    assert "--limit looks further back" in bounded.err
-
-
-def test_what_blame_refuses(cli: Cli, run: str) -> None:
-    assert cli(f"blame {run} nothing").code == 4
-    assert cli("blame agent:none plan").code == 4
-    assert cli(f"blame {run} plan 'steps[9]'").code == 2
-    assert cli(f"blame {run} plan --limit 0").code == 2
-
-
 def test_texts_speak_of_this_program_and_not_of_functions(cli: Cli, run: str) -> None:
     with sync.open("sqlite:holdfast.db") as store, store.change() as both:
         both["agent:7"].set("shared", 1)
         both["agent:8"].set("shared", 1)
     told = [
-        cli(f"blame {run} nothing").err,
-        cli(f"blame {run} plan '..'").err,
         cli(f"revert {run} --correlation nobody --yes").err,
         cli(f"revert {run} --entry 5 --dry-run").err,
     ]
-    assert "`holdfast key list` shows them" in told[0]
-    assert "`holdfast log` shows causes" in told[2]
-    assert "made together with agent:8" in told[3]
+    assert "`holdfast log` shows causes" in told[0]
+    assert "made together with agent:8" in told[1]
     for text in told:
         assert "()" not in text, text
         assert "store." not in text, text
         assert '["steps"' not in text, text
+
+
+def test_undo_takes_the_newest_change_back_and_again(cli: Cli, run: str) -> None:
+    before = cli(f"show {run} --json").json["state"]
+    cli(f"key set {run} plan null")
+    assert "1 key went back: plan" in cli(f"undo {run} --reason 'a slip'").out
+    assert cli(f"show {run} --json").json["state"] == before
+    assert "a slip" in cli(f"log {run} --limit 1").out
+    assert cli(f"undo {run} --json").json["done"] == ["plan"]
+    assert cli(f"key get {run} plan --json").json["value"] is None
+
+
+def test_revert_of_a_restore_names_what_to_restore(cli: Cli, run: str) -> None:
+    done = cli(f"restore {run} 1 --json").json
+    left = cli(f"revert {run} --entry {done['entry']} --yes").err
+    assert f"restore entry {done['entry'] - 1}" in left
+    assert done["backup"] == f"main@{done['entry'] - 1}"

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-CHECKS = ["faults", "flips", "forgeries", "kills", "model", "pages", "power", "recoveries"]
+CHECKS = [
+    *("faults", "flips", "forgeries", "kills", "model"),
+    *("pages", "power", "recoveries", "repairs"),
+]
 
 
 @pytest.fixture(autouse=True)

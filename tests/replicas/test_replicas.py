@@ -275,3 +275,23 @@ def test_a_replica_that_was_cut_short_is_no_store_yet(tmp_path: Path) -> None:
             attempt(at(place))
     storage.close()
     place.close()
+
+
+def test_a_sample_of_what_was_copied_is_compared_each_time(place: Place) -> None:
+    """So that damage of a replica is noticed, though nothing is written to the store any more."""
+    store = place.open()
+    store.agent("a").set("k", 1)
+    replicas = sync.replicas.Replicas(store, [at(place)])
+    assert replicas.sync().replicas[0].compared == 0
+    whole = replicas.sync().replicas[0]
+    assert whole.ok
+    assert whole.compared > 0
+    assert "a sample of" in str(whole)
+    copy = open_storage(at(place))
+    key, row = rows_of(copy, b"E")[-1]
+    put_row(copy, key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])
+    copy.close()
+    found = [replicas.sync().replicas[0] for _ in range(60)]
+    assert any("has it otherwise" in text for one in found for text in one.findings)
+    assert replicas.sync(full=True).replicas[0].rows == 1
+    assert all(replicas.sync().ok for _ in range(20))

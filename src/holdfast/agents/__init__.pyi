@@ -12,10 +12,10 @@ from holdfast.agents.agent_registry import AgentInfo as AgentInfo
 from holdfast.agents.agent_registry import Make
 from holdfast.agents.attached import Attachment
 from holdfast.agents.attached import PersistentAgent as PersistentAgent
-from holdfast.agents.drift import CycleBlock, NotedAlarm
 from holdfast.agents.drift import DriftAlarm as DriftAlarm
 from holdfast.agents.drift import DriftSignal as DriftSignal
 from holdfast.agents.drift import DriftStatus as DriftStatus
+from holdfast.agents.drift import NotedAlarm
 from holdfast.agents.effect_book import Effect as Effect
 from holdfast.agents.effects import Doing, Errors
 from holdfast.agents.folder import ImportedAgent as ImportedAgent
@@ -51,7 +51,6 @@ from holdfast.agents.state.shapes import Message as Message
 from holdfast.agents.state.shapes import Task as Task
 from holdfast.agents.state.shapes import ToolCall as ToolCall
 from holdfast.agents.tool_calls import Orphan, Repaired
-from holdfast.checkpoints.retention import RetentionRule
 from holdfast.store.inner import Lease, ScopedChange
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.whole_files import Path
@@ -321,8 +320,6 @@ class Drift:
         `action` says what was done: equal texts are the same action. `progress` is how far the
         task is, in any unit that grows. What is not given is not judged.
         """
-    def cycle(self, action: str = "", *, task: str = "") -> AbstractAsyncContextManager[CycleBlock]:
-        """A block that is a cycle: its time, and whether it fails, are noted by themselves."""
     async def status(self) -> DriftStatus:
         """How the work goes: counts and rates of the cycles that are looked at."""
     async def alarms(self, *, limit: int | None = None) -> list[NotedAlarm]:
@@ -443,8 +440,9 @@ class Effects:
 
         A call whose effect is done gets its result; one whose end is unknown gets a result that
         says so; any other one gets a result that says that it was not carried out. A result
-        without a call is removed. A message of the model that is the result of an effect, done
-        since the conversation was last written, is added. One change; effects stay as they are.
+        without a call is removed. One change; effects stay as they are. Refused where something
+        stands between a call and its result, or messages that must be written anew are sealed for
+        a subject.
         """
 
 class Handovers:
@@ -467,15 +465,13 @@ class Handovers:
         id: str | None = None,
         context: str = "move",
         carry: Iterable[str] = (),
-        term: float | timedelta | None = None,
         check: Check | None = None,
     ) -> Handover:
         """Offer a task to another agent; it stays the giver's until the other accepts.
 
         `context`: the messages since the task came here (all, if it began here) `move`, are copied
         (`copy`), or stay (`none`). `carry` are other keys that move along. Under an `id` it is
-        offered once, however often it is sent. With a `term` (seconds) it expires if nobody
-        answers: for each process, once that has itself seen the offer for so long.
+        offered once, however often it is sent. It stands until it is answered or withdrawn.
 
         Refused with `HandoverValidationError` if there is no such task, it is over or offered
         already, a tool call in those messages has no result, an effect of the giver's has an
@@ -494,12 +490,6 @@ class Handovers:
         """Refuse an offer; the task stays the giver's."""
     async def withdraw(self, giver: State | Scope | str, id: str, *, reason: str) -> Handover:
         """Take an offer back, as its giver."""
-    async def expire(self, giver: State | Scope | str) -> list[Handover]:
-        """End the offers by an agent whose term is over, and tell which: the tasks can be offered
-        again, and those offers be accepted no more.
-
-        The next offer of such a task does so by itself.
-        """
     async def hand_over(
         self,
         giver: State | Scope | str,
@@ -523,7 +513,6 @@ class Handovers:
         *,
         reason: str,
         id: str | None = None,
-        term: float | timedelta | None = None,
         check: Check | None = None,
     ) -> Handover:
         """Offer a task to the agent that handed it here, with what has been said since."""
@@ -557,8 +546,7 @@ class Loop:
     from what was saved, until there were `max_errors` in a row, which raises the last one. SIGTERM
     ends it after the step at work. See `LoopSettings` for all intervals and limits. One process at
     a time runs an agent, by a lease. `drift` is a `Drift` of your own settings, or False for none.
-    `report_to` is an agent that gets a letter about each recovery checkpoint. With `retention`, old
-    checkpoints go after each routine one, by these rules and the default ones ({}: only those).
+    `report_to` is an agent that gets a letter about each recovery checkpoint.
     """
     def __init__(
         self,
@@ -568,7 +556,6 @@ class Loop:
         fields: Iterable[str] | None = None,
         drift: Drift | bool = True,
         report_to: State | None = None,
-        retention: Mapping[str, RetentionRule] | None = None,
         signals: Iterable[int] = ...,
         settings: LoopSettings | None = None,
         **intervals: Any,
@@ -622,13 +609,6 @@ class Machine:
         machine where it was, and are in its log. If the arrow has work, the intent is stored first;
         while it is open, others get `IncompleteTransitionError`.
         """
-    def working(self, trigger: str, /, **input: Any) -> AbstractAsyncContextManager[MachineStep]:
-        """Do the work of a transition in a block: the intent is stored before, the outcome after.
-
-        An error of the block is noted as a failed attempt. If the process ends, or is interrupted
-        by something that is no `Exception`, the intent stays open; so it does if the block ends
-        well, the transition is not made all the same, and its arrow has no `undo`.
-        """
     async def save(
         self,
         data: Mapping[str, Any] | None = None,
@@ -675,19 +655,13 @@ class Machine:
         The machine alone: `State.restore` puts back all of an agent.
         """
     async def replay(
-        self,
-        version: int,
-        *,
-        until: int | None = None,
-        apply: Callable[[dict[str, Any], Transition], Any] | None = None,
-        dry_run: bool = False,
+        self, version: int, *, until: int | None = None, dry_run: bool = False
     ) -> Replayed:
         """Follow the log from a version on, up to a transition's number, and take up that place.
 
         Only transitions that succeeded; each must begin where the one before ended, else
-        `ReplayError` and nothing changes. Data and metadata are those that the last of them left;
-        with `apply(data, transition)`, data are what it makes of those of the version. Actions and
-        work are not run.
+        `ReplayError` and nothing changes. Data and metadata are those that the last of them left.
+        Actions and work are not run.
         """
     async def clean(self, before: datetime | None = None) -> int:
         """Drop transitions from before a time (7 days ago) from the log; tells how many.
@@ -802,12 +776,9 @@ async def import_folder(state: State, folder: Path, *, agent: str | None = None)
 
     `agent` is its name there, if it is another than the id of the state. Every file is read and
     checked first; if one is bad, `AgentValidationError` lists all that are, and nothing is
-    written. The same files are taken up once. Of files that have changed since, letters that are
-    new are added, and context, tasks and memory are set to what the files say: what an import
-    brought and they no longer have is removed, what the agent has of its own stays. Tasks that are
-    offered or handed to another agent are left alone, and those that such own things name. A letter
-    that waits under the name of another one is refused, too. The folder must not be written to
-    meanwhile; it is not changed. At most 64 MiB at once.
+    written. An agent is taken up once: of the same files, only letters that are new are added, and
+    files whose tasks, context, memory or status have changed since are refused. The folder must not
+    be written to meanwhile; it is not changed. At most 64 MiB at once.
     """
 
 async def run(agent: Any, state: State | None = None, **options: Any) -> LoopResult:

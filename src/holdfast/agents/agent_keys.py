@@ -9,35 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.store.inner import UPDATES as ATTEMPTS
-from holdfast.store.inner import (
-    Owned,
-    again,
-    again_in_steps,
-    loaded,
-    look,
-    own_change,
-    run_parts,
-    sticky,
-    stored,
-)
-from holdfast.store.names.face import commit
+from holdfast.store.inner import Owned
 
 if TYPE_CHECKING:
     from holdfast.store.names.threads import OnLoop
-
-__all__ = [
-    "ATTEMPTS",
-    "again",
-    "again_in_steps",
-    "commit",
-    "loaded",
-    "look",
-    "own_change",
-    "run_parts",
-    "sticky",
-    "stored",
-]
 
 # ---- an agent -----------------------------------------------------------------------------------
 # Names of fields, memories and components are a user's: they may tell that something is secret.
@@ -56,7 +31,7 @@ TASKS = AGENT + "tasks/"
 ATTACHED = AGENT + "attached"
 """What is attached; a key each below it: a field."""
 
-_agent = Owned(AGENT, named=True)
+OWN_AGENT = _agent = Owned(AGENT, named=True)
 # A task comes with the handover of it that its state knows of, from the same state.
 _agent.part("tasks/", along="$handover/seen/")
 # Who keeps an attached agent knows by one key whether all is as it was saved.
@@ -111,12 +86,13 @@ OWN_HANDOVERS = _handover.part(
 # No restore makes a letter unsent; how far they were processed is the agent's state, and goes back.
 
 MAILBOX = "$mailbox/"
-Owned(MAILBOX).part("inbox/", restore=Owned.STAY)
+OWN_MAILBOX = Owned(MAILBOX)
+OWN_MAILBOX.part("inbox/", restore=Owned.STAY)
 DRIFT = "$drift/"
-Owned(DRIFT, restore=Owned.STAY)
+OWN_DRIFT = Owned(DRIFT, restore=Owned.STAY)
 LOOP = "$loop/"
 """Below it is the note of a restart that is asked for: from a checkpoint of just this scope."""
-Owned(LOOP, restore=Owned.STAY, copy=Owned.NOWHERE)
+OWN_LOOP = Owned(LOOP, restore=Owned.STAY, copy=Owned.NOWHERE)
 
 # ---- machines -----------------------------------------------------------------------------------
 # Where a machine is comes whole, and its data from the same state: no mixture of two was ever led

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -17,22 +16,14 @@ from typing import Any, Self
 import msgspec
 
 from holdfast.agents.agent import Keeping
-from holdfast.agents.agent_keys import (
-    EXECUTION_STATE,
-    IDENTITY,
-    MayWait,
-    look,
-    may_wait,
-    own_change,
-    run_parts,
-    sticky,
-)
+from holdfast.agents.agent_keys import EXECUTION_STATE, IDENTITY, OWN_AGENT, MayWait, may_wait
 from holdfast.agents.attached import Attached, attach
 from holdfast.agents.loop.decide import LoopResult
 from holdfast.agents.loop.loop import Loop
-from holdfast.agents.state.checks import build, plain, problems
+from holdfast.agents.state.checks import build, problems
 from holdfast.agents.state.shapes import Identity
 from holdfast.errors import (
+    AccessDeniedError,
     AgentValidationError,
     InvalidInputError,
     InvalidValueError,
@@ -41,13 +32,17 @@ from holdfast.errors import (
 )
 from holdfast.store.inner import (
     Asking,
+    Book,
+    BookPage,
     Lease,
     LineHandle,
-    Reader,
     StoreHandle,
     core_of,
     json,
+    look,
+    moment,
     running_lease,
+    sticky,
     taken,
     taken_async,
 )
@@ -167,30 +162,32 @@ class Agents:
 
     def _register(self, id: str, given: Mapping[str, Any]) -> Identity:
         """Write an identity, if it is another."""
-        handle = self._line(id)
-        parts = own_change(self._store.agent(id))
-        part = parts.part(handle)
-        known = part.get(IDENTITY)
-        before = build(Identity, known) if known is not None else None
-        now = datetime.fromtimestamp(self._core.clock.claimed() / 1_000_000, UTC)
-        born = before.created_at if before is not None else now
-        data = {"created_at": born, **{name: part for name, part in given.items() if part}}
-        found = problems(Identity, data, "identity")
-        if found:
-            error = AgentValidationError(f"agent:{id} is not registered", found)
-            raise self._core.meter.invalid("identity", error)
-        made: Identity = build(Identity, data)
-        if made == before:
+        now = moment(self._core.clock.claimed())
+
+        def note(page: BookPage[Identity]) -> Identity:
+            before = page.get(WHO)
+            born = before.created_at if before is not None else now
+            data = {"created_at": born, **{name: part for name, part in given.items() if part}}
+            found = problems(Identity, data, "identity")
+            if found:
+                error = AgentValidationError(f"agent:{id} is not registered", found)
+                raise self._core.meter.invalid("identity", error)
+            made: Identity = build(Identity, data)
+            if before is not None and before.kind != made.kind:
+                raise InvalidInputError(
+                    f"agent:{id} is registered as {before.kind!r}, and cannot become "
+                    f"{made.kind!r}: what it keeps would not fit; give the new one another id"
+                )
+            if made != before:  # from now on it stays when its state goes back
+                page.change.operations += sticky(self._line(id), IDENTITY)
+                page.put(WHO, made)
             return made
-        if before is not None and before.kind != made.kind:
-            raise InvalidInputError(
-                f"agent:{id} is registered as {before.kind!r}, and cannot become {made.kind!r}: "
-                "what it keeps would not fit; give the new one another id"
-            )
-        part.operations += sticky(handle, IDENTITY)
-        part.set(IDENTITY, plain(made))
-        run_parts(parts)
-        return made
+
+        return self._identities(id).step(note)
+
+    def _identities(self, id: str) -> Book[Identity]:
+        """The book that has the identity of an agent."""
+        return Book(self._store.agent(id), OWN_AGENT, Identity)
 
     def _line(self, id: str) -> LineHandle:
         """The main timeline of an agent."""
@@ -199,7 +196,7 @@ class Agents:
     @quick
     def identity(self, id: str) -> Identity | None:
         """Who an agent is; None if it is not registered."""
-        return _identity(self._line(id).reader)
+        return self._identities(id).get(WHO)
 
     def list(
         self,
@@ -244,16 +241,17 @@ class Agents:
             running = owners.get(running_lease(info.scope)), id in mine
             reader = self._line(id).reader
             try:
-                identity, life = _identity(reader), reader.get(EXECUTION_STATE)
+                identity, life = self.identity(id), reader.get(EXECUTION_STATE)
+            except AccessDeniedError:  # what may not be read is left out of lists
+                continue
             except StateIntegrityError as error:  # who it is is not known: it may be any of them
                 found.append(AgentInfo(id, Identity(), "damaged", *running, str(error)))
                 continue
             if identity is None and registered:
                 continue
-            new = "created" if identity is not None else "unregistered"
             identity = identity or Identity()
             if kind in (None, identity.kind):
-                status = life.get("status", new) if isinstance(life, dict) else new
+                status = life.get("status", "created") if isinstance(life, dict) else "created"
                 found.append(AgentInfo(id, identity, status, *running))
         return found
 
@@ -491,6 +489,7 @@ class Agents:
 log = logging.getLogger("holdfast.agents")
 
 FORMAT = "holdfast-agents/1"
+WHO = "identity"
 LARGEST_FILE = 64 << 20
 """Bytes of a file of identities, at most."""
 Make = Callable[[Identity], Any]
@@ -558,11 +557,6 @@ def _read_file(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
         id: {name: getattr(one, name) for name in Identity.__struct_fields__}
         for id, one in found.agents.items()
     }
-
-
-def _identity(reader: Reader) -> Identity | None:
-    found = reader.get(IDENTITY)
-    return None if found is None else build(Identity, found)
 
 
 # ---- turns --------------------------------------------------------------------------------------

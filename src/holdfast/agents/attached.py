@@ -12,15 +12,7 @@ from functools import lru_cache, partial
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
-from holdfast.agents.agent_keys import (
-    ATTACHED,
-    EXECUTION_STATE,
-    MayWait,
-    commit,
-    look,
-    may_wait,
-    sticky,
-)
+from holdfast.agents.agent_keys import ATTACHED, EXECUTION_STATE, MayWait, may_wait
 from holdfast.agents.attach_fields import (
     Fields,
     Manifest,
@@ -50,13 +42,14 @@ from holdfast.errors import (
     InvalidValueError,
     NewerFormatError,
 )
-from holdfast.store.inner import Lease, LineHandle, Operation, Plan, handle_of
+from holdfast.store.inner import Lease, LineHandle, Operation, Plan, handle_of, look, sticky
 from holdfast.store.names.arguments import check_awaited, check_not_async, check_own
 from holdfast.store.names.face import (
     Step,
     Steps,
     ask,
     calls,
+    commit,
     end,
     ends,
     faced,

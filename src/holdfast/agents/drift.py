@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from math import exp, isfinite, log
@@ -12,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agents.agent_keys import DRIFT
-from holdfast.errors import HoldfastError, InvalidInputError
-from holdfast.store.inner import ChangeParts, handle_of, moment, own_step
+from holdfast.agents.agent_keys import OWN_DRIFT
+from holdfast.errors import InvalidInputError
+from holdfast.store.inner import Book, BookPage, handle_of, moment
 from holdfast.store.names.arguments import check_flag, check_limit, check_text, listed
 from holdfast.store.names.face import faced, quick, writes
 from holdfast.store.state import State
@@ -54,7 +53,7 @@ KINDS = ("repetition", "stall", "reversal", "errors", "time", "cycles")
 
 
 def noted(told: Any, seconds: float | None, *, failed: bool) -> dict[str, Any]:
-    """The fields of a cycle, of a step of the loop or a block around it."""
+    """The fields of a cycle, of a step of the loop."""
     return {
         "action": told.action,
         "task": told.task,
@@ -65,7 +64,7 @@ def noted(told: Any, seconds: float | None, *, failed: bool) -> dict[str, Any]:
     }
 
 
-class Cycle(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
+class Cycle(msgspec.Struct, kw_only=True, frozen=True):
     """What is noted of one cycle of work."""
 
     number: int
@@ -152,6 +151,10 @@ class DriftAlarm:
     """The logarithm of how much likelier these cycles are if the work has drifted."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """`usual` and `recent`: shares of cycles, or levels, before and since; `actions` of a loop."""
+
+    def fields(self) -> dict[str, Any]:
+        """What is stored of it."""
+        return {one: getattr(self, one) for one in self.__slots__}
 
     @property
     def why(self) -> str:
@@ -402,18 +405,6 @@ class _Judging:
 # ---- drift --------------------------------------------------------------------------------------
 
 
-class CycleBlock:
-    """One cycle while it runs: what is set here is noted when the block ends."""
-
-    def __init__(self, action: str, task: str) -> None:
-        self.action = action
-        self.task = task
-        self.progress: float | None = None
-        self.signals: dict[str, float] = {}
-        self.alarms: list[DriftAlarm] = []
-        """What it raised, once the block has ended."""
-
-
 @faced
 class Drift:
     """Notes an agent's cycles of work and says when they have changed for the worse.
@@ -444,9 +435,11 @@ class Drift:
             tuple(listed(signals, "signals")),
             tuple(listed(without, "without")),
         )
-        self._state = state
         self._storage = handle_of(state).core.storage
         self._handle = handle_of(state)
+        self._status = Book(state, OWN_DRIFT, Status)
+        self._cycles = Book(state, OWN_DRIFT, Cycle)
+        self._alarms = Book(state, OWN_DRIFT, AlarmRecord)
         self._signs = signs
         self._known: tuple[Status, list[Cycle]] = Status(), []
         """The last status that was seen and its cycles, as one: several threads may come by. It is
@@ -479,55 +472,36 @@ class Drift:
 
     def _note(self, fields: Mapping[str, Any]) -> list[DriftAlarm]:
         cycle = Cycle.of(fields)
-        alarms, self._known = own_step(self._handle, lambda parts: self._noted(parts, cycle))
+        alarms, self._known = self._status.step(lambda page: self._noted(page, cycle))
         return alarms
 
     def _noted(
-        self, parts: ChangeParts, cycle: Cycle
+        self, page: BookPage[Status], cycle: Cycle
     ) -> tuple[list[DriftAlarm], tuple[Status, list[Cycle]]]:
-        part = parts.part(self._handle)
-        found = part.get(STATUS)
-        status, before = self._load(found, part.expects[STATUS])
+        status, before = self._load(*page.versioned(STATUS))
         cycle = msgspec.structs.replace(cycle, number=status.cycles + 1).after(before)
         cycles = [*before[1 - WINDOW :], cycle]
         said = status.progress or cycle.progress is not None
         alarms = self._signs.judge(cycles, status.alarmed, status.begun, progress=said)
         alarmed = status.alarmed | {alarm.kind: alarm.cycle for alarm in alarms}
-        after = Status(cycle.number, status.begun, alarmed, said, status.undone)
-        part.set(STATUS, msgspec.to_builtins(after))
+        after = Status(cycle.number, status.begun, alarmed, said)
+        page.put(STATUS, after)
+        kept = page.beside(self._cycles)
         if status.begun == status.cycles:  # what the list may still hold is of before
-            part.set(CYCLES, [msgspec.to_builtins(cycle)])
-        else:
-            part.append(CYCLES, msgspec.to_builtins(cycle))
+            kept.delete(CYCLES)
+        kept.extend(CYCLES, [cycle])
         if cycle.number % WINDOW == 0:
-            part.trim(CYCLES, keep_last=WINDOW)
+            kept.trim(CYCLES, keep_last=WINDOW)
         if alarms:
-            time = moment(self._handle.core.clock.claimed())
-            part.extend(ALARMS, [{**msgspec.to_builtins(one), "time": time} for one in alarms])
-            part.trim(ALARMS, keep_last=MOST_ALARMS)
+            time, told = moment(self._handle.core.clock.claimed()), page.beside(self._alarms)
+            told.extend(ALARMS, [AlarmRecord(**one.fields(), time=time) for one in alarms])
+            told.trim(ALARMS, keep_last=MOST_ALARMS)
         return alarms, (after, cycles)
-
-    @contextmanager
-    def cycle(self, action: str = "", *, task: str = "") -> Iterator[CycleBlock]:
-        """A block that is a cycle: its time, and whether it fails, are noted by themselves."""
-        clock = handle_of(self._state).core.clock
-        block = CycleBlock(action, task)
-        begun = clock.ticks()
-        try:
-            yield block
-        except Exception as error:
-            try:
-                self._note(noted(block, clock.ticks() - begun, failed=True))
-            except HoldfastError as wrong:
-                error.add_note(f"the cycle is not noted: {wrong}")
-            raise
-        block.alarms = self._note(noted(block, clock.ticks() - begun, failed=False))
 
     @quick
     def status(self) -> DriftStatus:
         """How the work goes: counts and rates of the cycles that are looked at."""
-        found = self._handle.reader.versioned([STATUS], False)
-        status, cycles = self._load(*found.get(STATUS, (None, 0)))
+        status, cycles = self._load(*self._status.versioned(STATUS))
         times = [one.seconds for one in cycles if one.seconds is not None]
         moves = [one.moved for one in cycles if one.moved is not None]
         return DriftStatus(
@@ -540,24 +514,14 @@ class Drift:
             sum(times) / len(times) if times else None,
         )
 
-    def _load(self, found: Any, version: int) -> tuple[Status, list[Cycle]]:
+    def _load(self, found: Status | None, version: int) -> tuple[Status, list[Cycle]]:
         """The status and its cycles; these are read again if they are not those remembered."""
-        known = self._known
-        status = msgspec.convert(found or {}, Status)
+        known, status = self._known, found or Status()
         line = self._handle.reader.now()
         if line is not None and version <= line.origin:  # the state was put back since
             known = status.anew(), []
-        elif _place(status) != _place(known[0]) or not known[1]:
-            items = self._handle.reader.tail(CYCLES, WINDOW, False)
-            known = (
-                status,
-                [
-                    Cycle(number=one.number, failed=one.failed)
-                    if one.number <= status.undone
-                    else one
-                    for one in msgspec.convert(items, list[Cycle])
-                ],
-            )
+        elif (status.cycles, status.begun) != (known[0].cycles, known[0].begun) or not known[1]:
+            known = status, self._cycles.tail(CYCLES, WINDOW)
         else:
             known = status, known[1]
         self._known = known
@@ -567,39 +531,20 @@ class Drift:
     def alarms(self, *, limit: int | None = None) -> list[NotedAlarm]:
         """The last alarms, at most a hundred, newest first."""
         check_limit(limit)
-        count = MOST_ALARMS if limit is None else limit
-        return [
-            NotedAlarm(msgspec.convert(item, DriftAlarm), time)
-            for item in reversed(self._handle.reader.tail(ALARMS, count, False))
-            if (time := item.pop("time"))
-        ]
+        found = self._alarms.tail(ALARMS, MOST_ALARMS if limit is None else limit)
+        return [one.shown() for one in reversed(found)]
 
     @writes
     def reset(self) -> None:
         """Begin anew after a refresh: what was usual before counts no more, the count goes on."""
 
-        def note(parts: ChangeParts) -> None:
-            part = parts.part(self._handle)
-            found = part.get(STATUS)
-            status, _ = self._load(found, part.expects[STATUS])
+        def note(page: BookPage[Status]) -> None:
+            status, _ = self._load(*page.versioned(STATUS))
             if status.begun != status.cycles:
-                part.set(STATUS, msgspec.to_builtins(status.anew()))
-                part.delete(CYCLES)
+                page.put(STATUS, status.anew())
+                page.beside(self._cycles).delete(CYCLES)
 
-        own_step(self._handle, note, reason="refresh")
-
-    def _failed(self) -> None:
-        """Right after a restore because of an error: what came before counts only as cycles that
-        failed or did not."""
-
-        def note(parts: ChangeParts) -> None:
-            part = parts.part(self._handle)
-            status = msgspec.convert(part.get(STATUS, {}), Status)
-            if status.cycles:
-                status.undone = status.cycles
-                part.set(STATUS, msgspec.to_builtins(status))
-
-        own_step(self._handle, note, reason="restored after an error")
+        self._status.step(note, reason="refresh")
 
 
 # ---- drift cycles -------------------------------------------------------------------------------
@@ -610,16 +555,15 @@ class Drift:
 #
 # But the work itself goes back with the state: held against cycles of before, an agent that does it
 # again gets no further. So what was noted before the newest restore, or fork, of the timeline is
-# counted and not judged, whoever restored and however. Only where errors are the reason to restore,
-# again and again, they themselves stay in view: that a cycle failed is true whatever is undone.
+# counted and not judged, whoever restored and however.
 
 
-STATUS, CYCLES, ALARMS = DRIFT + "status", DRIFT + "cycles", DRIFT + "alarms"
+STATUS, CYCLES, ALARMS = "status", "cycles", "alarms"
 MOST_ALARMS = 100
 """Alarms that are kept."""
 
 
-class Status(msgspec.Struct, omit_defaults=True):
+class Status(msgspec.Struct):
     """What is kept besides the cycles themselves."""
 
     cycles: int = 0
@@ -631,8 +575,7 @@ class Status(msgspec.Struct, omit_defaults=True):
     progress: bool = False
     """Whether any cycle ever said how far its task is."""
     undone: int = 0
-    """The last cycle before a restore because of an error: of those up to it, only the errors
-    count."""
+    """An earlier version kept errors of before a restore in view."""
 
     def anew(self) -> Status:
         """The same, with nothing to be judged by what comes now."""
@@ -665,9 +608,20 @@ class NotedAlarm:
     time: datetime
 
 
-def _place(status: Status) -> tuple[int, int, int]:
-    """What the cycles that are remembered depend on."""
-    return status.cycles, status.begun, status.undone
+class AlarmRecord(msgspec.Struct, kw_only=True):
+    """The same, as it is stored."""
+
+    kind: str
+    cycle: int
+    since: int
+    evidence: float
+    details: dict[str, Any]
+    time: datetime
+
+    def shown(self) -> NotedAlarm:
+        """What a caller sees of it."""
+        about = self.kind, self.cycle, self.since, self.evidence, self.details
+        return NotedAlarm(DriftAlarm(*about), self.time)
 
 
 def _repeats(cycles: list[Cycle]) -> int:

@@ -351,8 +351,9 @@ class Effects:
 
         A call whose effect is done gets its result; one whose end is unknown gets a result that
         says so; any other one gets a result that says that it was not carried out. A result
-        without a call is removed. A message of the model that is the result of an effect, done
-        since the conversation was last written, is added. One change; effects stay as they are.
+        without a call is removed. One change; effects stay as they are. Refused where something
+        stands between a call and its result, or messages that must be written anew are sealed for
+        a subject.
         """
         return repair(self._state, self._book, key)
 

@@ -1,16 +1,16 @@
 """An agent that lived in a folder of files becomes a typed agent of a store: one change.
 
-What was taken up is noted under `$import/`: digests, part by part, and which tasks and things
-remembered came from which agent's files. Letters are noted under `$mailbox/inbox/imported`, by id
-and digest, which no restore undoes, as it undoes no letter. So a second import of the same files
-changes nothing, whatever the agent did meanwhile.
+What was taken up is noted under `$import/`: a digest of each part, and which tasks and things
+remembered came from which agent's files; letters by their ids under `$mailbox/inbox/imported`,
+which no restore undoes, as it undoes no letter. So a second import of the same files changes
+nothing, whatever the agent did meanwhile.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,39 +18,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from holdfast.agents.agent_keys import AGENT, CURRENT_TASK, TASKS, again, run_parts
-from holdfast.agents.drift import STATUS
-from holdfast.agents.handover_package import (
-    COMMANDS,
-    OUT,
-    PACKAGES,
-    STANDINGS,
-    record_of,
-    standing_of,
-)
+from holdfast.agents.agent_keys import AGENT, CURRENT_TASK, DRIFT
 from holdfast.agents.mailbox_numbers import CLEARED, DONE, FIRST, INBOX, MESSAGES, Stretches
 from holdfast.agents.state.agent_state import AgentState
 from holdfast.checkpoints.export import line_of
-from holdfast.errors import (
-    AgentValidationError,
-    DamagedRecordError,
-    InvalidInputError,
-    InvalidKeyError,
-)
+from holdfast.errors import AgentValidationError, InvalidInputError, InvalidKeyError
 from holdfast.seal.codec import Codec
-from holdfast.store.inner import Operation, StoreHandle
+from holdfast.store.inner import Operation, again, run_parts
 from holdfast.store.names.face import writes
-from holdfast.store.names.scope import Scope, check_key, escape
+from holdfast.store.names.scope import check_key, escape
 from holdfast.store.names.whole_files import Path, check_path
 
 if TYPE_CHECKING:
     from holdfast.agents.state.draft import Draft
-    from holdfast.store.inner import LineHandle, ScopedChange
+    from holdfast.store.inner import ScopedChange
     from holdfast.store.state import State
 
 
 TAKEN, ITEMS = "$import/folder", "$import/items"
 LETTERS = INBOX + "imported"
+STATUS = DRIFT + "status"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +57,6 @@ class ImportedAgent:
     """Cycles that the agent counts from now on; None if that is as it was."""
     drift_threshold: int | None = None
     """Cycles after which it counts as astray, of `configuration`; None if that is as it was."""
-    removed: int = 0
-    """Tasks and things remembered that an import brought, and the files no longer have."""
-    kept: int = 0
-    """Tasks that were left as they are, whatever the files say: offered or handed to another agent,
-    or gone from the files while what the agent has here names them, as its parent or in a command.
-    """
 
     @property
     def changed(self) -> bool:
@@ -89,190 +70,101 @@ def import_folder(state: State, folder: Path, *, agent: str | None = None) -> Im
 
     `agent` is its name there, if it is another than the id of the state. Every file is read and
     checked first; if one is bad, `AgentValidationError` lists all that are, and nothing is
-    written. The same files are taken up once. Of files that have changed since, letters that are
-    new are added, and context, tasks and memory are set to what the files say: what an import
-    brought and they no longer have is removed, what the agent has of its own stays. Tasks that are
-    offered or handed to another agent are left alone, and those that such own things name. A letter
-    that waits under the name of another one is refused, too. The folder must not be written to
-    meanwhile; it is not changed. At most 64 MiB at once.
+    written. An agent is taken up once: of the same files, only letters that are new are added, and
+    files whose tasks, context, memory or status have changed since are refused. The folder must not
+    be written to meanwhile; it is not changed. At most 64 MiB at once.
     """
     handle = line_of(state)
     if handle.scope.kind != "agent":
         raise InvalidInputError(f"{handle.scope} is no agent; import into store.agent(...)")
     handle.core.check_writable()
-    name = handle.scope.id if agent is None else agent
-    known = name in handle.reader.get(ITEMS, {})
-    found = _Reader(folder, name, handle.core.codec, known).read()
+    found = _Reader(folder, handle.scope.id if agent is None else agent, handle.core.codec).read()
 
     def step() -> ImportedAgent:
         draft, parts = AgentState(state)._draft(reason="import of a folder")
-        made = _Import(handle, draft, parts.part(handle), found).run()
+        part = parts.part(handle)
+        made = _parts(draft, part, found)
+        waiting, processed = _letters(part, found.letters)
         draft.finish()
-        if made.changed:
+        told = ImportedAgent(handle.scope.id, waiting=waiting, processed=processed, **made)
+        if told.changed:
             run_parts(parts)
-        return made
+        return told
 
     return again(step)
 
 
-class _Import:
-    """One import, noted in a change."""
-
-    def __init__(
-        self, handle: LineHandle, draft: Draft, part: ScopedChange, found: FoundAgent
-    ) -> None:
-        self._handle = handle
-        self._draft = draft
-        self._part = part
-        self._found = found
-        self._taken: dict[str, str] = part.get(TAKEN, {})
-        self._items: dict[str, dict[str, list[str]]] = part.get(ITEMS, {})
-        self._removed = self._kept = 0
-
-    def run(self) -> ImportedAgent:
-        found, before = self._found, dict(self._taken)
-        made: dict[str, Any] = {}
-        if found.tasks is not None and self._is_new("tasks", found.tasks):
-            made["tasks"] = self._tasks(found.tasks)
-        if found.context is not None and self._is_new("context", found.context):
-            self._draft.set("operational_context", found.context)
-            made["context"] = True
-        memory = {"short_term_memory": found.short_term, "session_memory": found.session}
-        if found.session is not None and self._is_new("memory", list(memory.values())):
-            made["memory"] = sum(self._put(name, items or {}) for name, items in memory.items())
-        if found.cycles is not None and self._is_new("cycles", found.cycles):
-            made["cycles"] = self._cycles(found.cycles)
-        threshold = found.drift_threshold
-        if threshold is not None and self._is_new("drift_threshold", threshold):
-            known = self._draft.get("configuration")
-            self._draft.set("configuration", {**known, "drift_threshold": threshold})
-            made["drift_threshold"] = threshold
-        waiting, processed = self._letters()
-        made |= {"waiting": waiting, "processed": processed, "removed": self._removed}
-        made["kept"] = self._kept
-        if self._taken != before:
-            self._part.set(TAKEN, self._taken)
-            self._part.set(ITEMS, self._items)
-        return ImportedAgent(self._handle.scope.id, **made)
-
-    def _is_new(self, part: str, data: Any) -> bool:
-        """Whether a part is not what was taken up last; if so, it is from now on."""
-        digest = _digest(data)
-        if self._taken.get(part) == digest:
-            return False
-        self._taken[part] = digest
-        return True
-
-    def _tasks(self, tasks: dict[str, Any]) -> int:
-        away = self._away()
-        count = self._put("tasks", tasks, away)
-        current = self._found.current
-        if current is not None and current not in away and self._part.get(CURRENT_TASK) is None:
-            self._part.set(CURRENT_TASK, current)
-        return count
-
-    def _put(self, name: str, items: dict[str, Any], away: Set[str] = frozenset()) -> int:
-        """Set items of a component; those that these files had before, and nobody else's, go.
-
-        Of tasks, those that are away are left as they are.
-        """
-        before = self._items.setdefault(self._found.name, {}).pop(name, [])
-        others = {id for brought in self._items.values() for id in brought.get(name, [])}
-        gone = {id for id in before if id not in items and id not in others}
-        gone = {id for id in gone if self._draft.item(name, id) is not None}
-        here = {id: item for id, item in items.items() if id not in away}
-        stay = self._needed(gone, here, away) if name == "tasks" else set()
-        for id in sorted(gone - stay):
-            self._draft.remove(name, id)
-        for id, item in here.items():
-            self._draft.put(name, id, item)
-        self._items[self._found.name][name] = [*items, *sorted(stay)]
-        self._removed += len(gone - stay)
-        self._kept += len(items) - len(here) + len(stay)
-        return len(here)
-
-    def _away(self) -> set[str]:
-        """Tasks of which a handover has a say: one that is offered, or handed over with those
-        below it. Another agent has it, or may have it any moment."""
-        found: set[str] = set()
-        for key in self._part.keys(STANDINGS):
-            task, standing = key.removeprefix(STANDINGS), standing_of(self._part.get(key))
-            if standing.away:
-                known = self._part.get(OUT + standing.handover)
-                if known is None:  # which tasks are below it, the taker has under that record
-                    raise DamagedRecordError(
-                        f"{self._handle.scope}: the record of the handover {standing.handover}, "
-                        f"by which another agent has the task {task!r}, is lost; recover the agent"
-                    )
-                record = record_of(known)
-                taker = StoreHandle(self._handle.core).line(Scope.parse(record.taker))
-                package = taker.reader.get(PACKAGES + record.id) or {}
-                found |= {task, *package.get("subtasks", ())}
-            elif standing.offer:
-                found.add(task)
-        return found
-
-    def _needed(self, gone: set[str], items: dict[str, Any], away: Set[str]) -> set[str]:
-        """Those of the tasks to be removed that must stay, for what stays names them."""
-        keys = self._part.keys(TASKS)
-        tasks = {key.removeprefix(TASKS): self._part.get(key) for key in keys} | items
-        named = {one["task_id"] for one in self._part.get(COMMANDS, [])}
-        stay = gone & (named | away)
-        while True:
-            left = [task for id, task in tasks.items() if id not in gone or id in stay]
-            more = {task.get("parent") for task in left} & gone - stay
-            if not more:
-                return stay
-            stay |= more
-
-    def _cycles(self, count: int) -> int | None:
-        """Count on from there; cycles that were counted here are not forgotten."""
-        status = self._part.get(STATUS, {})
-        if count <= status.get("cycles", 0):
-            return None
-        self._part.set(STATUS, {**status, "cycles": count})
-        return count
-
-    # letters
-
-    def _letters(self) -> tuple[int, int]:
-        new = self._unknown()
-        if not new:
-            return 0, 0
-        note = self._part.operations
-        first = self._part.get(FIRST, 0) + self._part.length(MESSAGES)
-        note.append(Operation("append", MESSAGES, [letter.item for letter in new]))
-        names = [[letter.item["id"], self._letter_digest(letter)] for letter in new]
-        note.append(Operation("append", LETTERS, names))
-        done = [letter for letter in new if letter.processed]
-        if done:  # not here: no restore makes them new ones
-            cleared = Stretches(self._part.get(CLEARED, []))
-            note.append(Operation("set", CLEARED, cleared.added(first, first + len(done)).kept))
-        if done and first == 0:  # then they are the first of all
-            note.append(Operation("set", DONE, {"number": len(done), "id": done[-1].item["id"]}))
-        return len(new) - len(done), len(done)
-
-    def _unknown(self) -> list[FoundLetter]:
-        """Letters that were not taken up before; refused, if one waits under a name of those."""
-        # Of what was taken up before digests were kept, only the id is known.
-        noted = (
-            one if isinstance(one, list) else [one, None] for one in self._part.get(LETTERS, [])
+def _parts(draft: Draft, part: ScopedChange, found: FoundAgent) -> dict[str, Any]:
+    """Note all but the letters in a change, unless that was taken up before; what it is."""
+    parts = {
+        "tasks": found.tasks,
+        "context": found.context,
+        "memory": [found.short_term, found.session] if found.session is not None else None,
+        "cycles": found.cycles,
+        "drift_threshold": found.drift_threshold,
+    }
+    here = {name: _digest(one) for name, one in parts.items() if one is not None}
+    taken: dict[str, str] = part.get(TAKEN, {})
+    if changed := [name for name, one in here.items() if taken.get(name, one) != one]:
+        raise InvalidInputError(
+            f"agent:{found.name} was taken up before, and its {', '.join(changed)} changed in the "
+            "files since: what it has here counts; import into an agent of another id to compare"
         )
-        known = dict(noted)
-        wrong = [
-            f"{letter.path}: another message was taken up under this name; give it another one"
-            for letter in self._found.letters
-            if not letter.processed
-            and (digest := known.get(letter.item["id"])) is not None
-            and digest != self._letter_digest(letter)
-        ]
-        if wrong:
-            raise AgentValidationError("nothing was imported: rename these files", wrong)
-        return [letter for letter in self._found.letters if letter.item["id"] not in known]
+    made: dict[str, Any] = {}
+    new = {name for name in here if name not in taken}
+    if "tasks" in new and found.tasks is not None:
+        made["tasks"] = _put(draft, "tasks", found.tasks)
+        if found.current is not None and part.get(CURRENT_TASK) is None:
+            part.set(CURRENT_TASK, found.current)
+    if "context" in new:
+        draft.set("operational_context", found.context)
+        made["context"] = True
+    if "memory" in new:
+        short, session = found.short_term or {}, found.session or {}
+        made["memory"] = _put(draft, "short_term_memory", short)
+        made["memory"] += _put(draft, "session_memory", session)
+    status = part.get(STATUS, {})
+    if "cycles" in new and (found.cycles or 0) > status.get("cycles", 0):
+        part.set(STATUS, {**status, "cycles": found.cycles})
+        made["cycles"] = found.cycles
+    if "drift_threshold" in new:
+        known = draft.get("configuration")
+        draft.set("configuration", {**known, "drift_threshold": found.drift_threshold})
+        made["drift_threshold"] = found.drift_threshold
+    if new:
+        brought = {"tasks": found.tasks, "short_term_memory": found.short_term}
+        brought["session_memory"] = found.session
+        names = {name: list(items) for name, items in brought.items() if items is not None}
+        part.set(TAKEN, taken | here)
+        part.set(ITEMS, {**part.get(ITEMS, {}), found.name: names})
+    return made
 
-    def _letter_digest(self, letter: FoundLetter) -> str:
-        content = letter.item["content"]
-        return _digest([self._found.name, type(content).__name__, content])
+
+def _put(draft: Draft, name: str, items: dict[str, Any]) -> int:
+    for id, item in items.items():
+        draft.put(name, id, item)
+    return len(items)
+
+
+def _letters(part: ScopedChange, letters: list[FoundLetter]) -> tuple[int, int]:
+    """Note letters that were not taken up before; how many wait, and how many were processed."""
+    # Earlier versions kept a digest beside the id.
+    noted = (one[0] if isinstance(one, list) else one for one in part.get(LETTERS, []))
+    known = set(noted)
+    new = [letter for letter in letters if letter.item["id"] not in known]
+    if not new:
+        return 0, 0
+    note = part.operations
+    first = part.get(FIRST, 0) + part.length(MESSAGES)
+    note.append(Operation("append", MESSAGES, [letter.item for letter in new]))
+    note.append(Operation("append", LETTERS, [letter.item["id"] for letter in new]))
+    done = [letter for letter in new if letter.processed]
+    if done:  # not here: no restore makes them new ones
+        cleared = Stretches(part.get(CLEARED, []))
+        note.append(Operation("set", CLEARED, cleared.added(first, first + len(done)).kept))
+    if done and first == 0:  # then they are the first of all
+        note.append(Operation("set", DONE, {"number": len(done), "id": done[-1].item["id"]}))
+    return len(new) - len(done), len(done)
 
 
 def _digest(data: Any) -> str:
@@ -344,7 +236,7 @@ class _Bad(Exception):
 class _Reader:
     """One look at one folder."""
 
-    def __init__(self, folder: Path, agent: str, codec: Codec, known: bool) -> None:
+    def __init__(self, folder: Path, agent: str, codec: Codec) -> None:
         place = os.fspath(check_path(folder))
         if not isinstance(agent, str) or agent in ("", ".", "..") or set(agent) & set("/\\\0"):
             raise InvalidInputError("an agent of a folder is named by a text without slashes")
@@ -354,7 +246,6 @@ class _Reader:
         self._root = below if os.path.isdir(below) else place
         self._agent = agent
         self._codec = codec
-        self._known = known
         self._wrong: list[str] = []
         self._bytes = 0
         self._any = False
@@ -362,8 +253,7 @@ class _Reader:
 
     def read(self) -> FoundAgent:
         """All that the folder has of an agent; `AgentValidationError` lists every file that is bad,
-        or holds what cannot be stored by this codec. Of one that is known, tasks may be all gone.
-        """
+        or holds what cannot be stored by this codec."""
         for path, take in (
             (("working_tasks.json",), self._tasks),
             (("agent_data", self._agent, "context.json"), self._context),
@@ -379,7 +269,7 @@ class _Reader:
                 f"nothing was imported from {self._root!r}: mend these files, or take them away",
                 self._wrong,
             )
-        if not self._any and not (self._known and self.found.tasks is not None):
+        if not self._any:
             raise InvalidInputError(
                 f"{self._root!r} holds nothing of the agent {self._agent!r}: name the folder that "
                 "has `runtime`, and the agent as its files do"

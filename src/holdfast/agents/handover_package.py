@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -14,10 +14,9 @@ from holdfast.agents.agent_keys import (
     CONVERSATION,
     CURRENT_TASK,
     HANDOVER_LOG,
+    OWN_HANDOVERS,
     SEEN,
     TASKS,
-    loaded,
-    stored,
     task_key,
 )
 from holdfast.agents.state.checks import FORM
@@ -25,8 +24,10 @@ from holdfast.agents.tool_calls import open_calls
 from holdfast.errors import InvalidInputError
 from holdfast.store.inner import (
     SENSITIVE,
+    Book,
+    Books,
     Exact,
-    Reader,
+    LineHandle,
     ScopedChange,
     exact,
     identity,
@@ -34,6 +35,7 @@ from holdfast.store.inner import (
     sensitive,
 )
 from holdfast.store.names.scope import Scope, check_key, escape
+from holdfast.store.state import State
 
 # ---- handover records ---------------------------------------------------------------------------
 # Handovers as data: who offered which task to whom, and what became of it.
@@ -57,7 +59,6 @@ CARRIED = LOG + "carried/"
 
 CONTEXTS = ("move", "copy", "none")
 OFFERED, ACCEPTED, REFUSED, WITHDRAWN = "offered", "accepted", "refused", "withdrawn"
-EXPIRED = "expired"
 OVER = ("completed", "failed")
 """States of a task that is no longer to be done."""
 
@@ -71,11 +72,11 @@ class Handover:
     giver: Scope
     taker: Scope
     status: str
-    """offered, accepted, refused, withdrawn or expired"""
+    """offered, accepted, refused or withdrawn; an earlier version knew expired, too"""
     reason: str
     """Why it was offered."""
     answer: str = ""
-    """Why it was refused, withdrawn or has expired."""
+    """Why it was refused or withdrawn."""
     offered_at: datetime | None = None
     answered_at: datetime | None = None
     context: str = ""
@@ -87,7 +88,7 @@ class Handover:
     returns: str = ""
     """The handover that this one gives back."""
     term: float | None = None
-    """Seconds without an answer after which the offer expires; None: it never does."""
+    """Of offers that an earlier version made; they stand until they are answered, too."""
 
 
 class Record(Struct, kw_only=True):
@@ -127,29 +128,49 @@ class Standing(Struct, kw_only=True):
     at: int = 0
     """Where in the conversation its messages begin."""
     first: Any = None
-    """The first of them; None if none came along."""
+    """The first of them; an earlier version found them by it."""
     follows: Any = None
     """The message in front of them, by which they are found after the list was trimmed."""
 
 
-@dataclass(frozen=True)
-class HandoverPackage:
+class HandoverPackage(Struct, frozen=True):
     """What is handed over: a task with all that belongs to it."""
 
     task: dict[str, Any]
     context: list[Any]
     """Its part of the conversation."""
-    carried: dict[str, Any] = field(default_factory=dict)
+    carried: dict[str, Any] = {}
     """Other keys that go with it; of a package that is stored, their names alone."""
-    subtasks: dict[str, Any] = field(default_factory=dict)
+    subtasks: dict[str, Any] = {}
     """The tasks below it, at any depth, by their ids."""
-    commands: list[Any] = field(default_factory=list)
+    commands: list[Any] = []
     """What was done for these tasks, from the execution trace."""
 
-    def data(self) -> dict[str, Any]:
-        """What is stored of it; what is carried along lies apart, below `CARRIED`."""
-        data = {one.name: getattr(self, one.name) for one in fields(self)}
-        return data | {"carried": dict.fromkeys(self.carried)}
+
+class Side(Books):
+    """What one agent keeps of handovers."""
+
+    def __init__(self, line: LineHandle, part: ScopedChange | None = None) -> None:
+        own = State(line)
+        super().__init__(own, part)
+        self.books = {
+            where: Book(own, OWN_HANDOVERS, Record, under=where.removeprefix(LOG))
+            for where in (OUT, IN)
+        }
+        self.standings = Book(own, OWN_HANDOVERS, Standing, under=STANDINGS.removeprefix(LOG))
+        self.packages = Book(own, OWN_HANDOVERS, HandoverPackage, under=PACKAGES.removeprefix(LOG))
+
+    def record(self, id: str, where: str) -> Record | None:
+        """A handover that it gave (`OUT`) or took (`IN`)."""
+        return self.of(self.books[where]).get(id)
+
+    def standing(self, task: str) -> Standing:
+        """How a task stands here; one that says nothing if that is nothing."""
+        return self.of(self.standings).get(task) or Standing()
+
+    def stands(self, task: str, standing: Standing) -> None:
+        """Note how a task stands."""
+        self.page(self.standings).put(task, standing)
 
 
 @dataclass(frozen=True)
@@ -165,16 +186,6 @@ class Reconciled:
 def carried_key(id: str, number: int) -> str:
     """Where the taker keeps what a handover carried along, by its place in the package."""
     return f"{CARRIED}{escape(id)}/{number}"
-
-
-def record_of(data: Any) -> Record:
-    """A record from what is stored."""
-    return loaded(Record, data, "a handover")
-
-
-def standing_of(data: Any) -> Standing:
-    """A standing from what is stored; one that says nothing if that is nothing."""
-    return loaded(Standing, data or {}, "the standing of a task")
 
 
 def giver_problems(
@@ -231,24 +242,22 @@ def load_of(giver: ScopedChange, record: Record, package: HandoverPackage) -> Lo
     return Load({k: one for k, one in found.items() if one}, SENSITIVE if hidden else None)
 
 
-def kept_of(taker: ScopedChange, record: Record) -> tuple[HandoverPackage, Load] | None:
+def kept_of(taker: Side, record: Record) -> tuple[HandoverPackage, Load] | None:
     """What a taker keeps of what it was given, as it came; what expired since is gone."""
-    data = taker.get(PACKAGES + record.id)
-    if data is None:
+    package = taker.of(taker.packages).get(record.id)
+    if package is None:
         return None
-    package = HandoverPackage(**data)
     keys = {key: carried_key(record.id, number) for number, key in enumerate(package.carried)}
-    found = {key: exact(taker, kept) for key, kept in keys.items()}
+    found = {key: exact(taker.part, kept) for key, kept in keys.items()}
     return package, Load({k: one for k, one in found.items() if one}, None)
 
 
-def packed(
-    part: ScopedChange, record: Record, standing: Standing
-) -> tuple[HandoverPackage | None, int]:
+def packed(giver: Side, record: Record) -> tuple[HandoverPackage | None, int]:
     """What is to be handed over, and where its messages begin; None if there is no such task.
 
     Messages that other tasks of the giver need, too, are copied instead of moved.
     """
+    part = giver.part
     task = part.get(task_key(record.task))
     if not isinstance(task, dict):
         return None, 0
@@ -259,24 +268,12 @@ def packed(
     if record.context == "move" and any(one.get("status") not in OVER for one in others):
         record.context = "copy"
     messages = conversation(part) if record.context != "none" else []
-    start = begins(messages, standing, _came(part, standing))
+    start = begins(messages, giver.standing(record.task))
     if record.returns:
-        start += _known(part, record, messages[start:])
+        start += _known(giver, record, messages[start:])
     commands = [one for one in part.get(COMMANDS) or [] if one.get("task_id") in ours]
     carried = {key: part.get(key) for key in record.carry if part.exists(key)}
     return HandoverPackage(task, messages[start:], carried, subtasks, commands), start
-
-
-def _came(part: ScopedChange, standing: Standing) -> list[Any]:
-    """The messages that came with a task to where its standing says that they begin."""
-    id = standing.handover
-    while id and (data := part.get(IN + id)) is not None:
-        record = record_of(data)
-        if begins_there(record):
-            return list((part.get(PACKAGES + id) or {}).get("context", ()))
-        gave = part.get(OUT + record.returns)
-        id = record_of(gave).before if gave is not None else ""
-    return [standing.first] if standing.first is not None else []
 
 
 def begins_there(record: Record) -> bool:
@@ -287,11 +284,12 @@ def begins_there(record: Record) -> bool:
     return not record.returns or record.context == "move"
 
 
-def _known(part: ScopedChange, record: Record, context: list[Any]) -> int:
+def _known(giver: Side, record: Record, context: list[Any]) -> int:
     """How many messages who gets a task back has, because it gave a copy of them."""
-    came = record_of(part.get(IN + record.returns))
-    given = HandoverPackage(**part.get(PACKAGES + came.id)).context
-    return known(context, given) if came.context == "copy" else 0
+    came, given = giver.record(record.returns, IN), giver.of(giver.packages).get(record.returns)
+    if came is None or given is None or came.context != "copy":
+        return 0
+    return known(context, given.context)
 
 
 def _tasks(part: ScopedChange) -> dict[str, Any]:
@@ -317,25 +315,28 @@ def keys_of(record: Record, package: HandoverPackage) -> list[str]:
     return [*map(task_key, (record.task, *package.subtasks)), *package.carried]
 
 
-def keep(part: ScopedChange, record: Record, package: HandoverPackage, load: Load) -> None:
+def keep(taker: Side, record: Record, package: HandoverPackage, load: Load) -> None:
     """Note what the taker was given, for when its state is put back to before."""
-    part.set(PACKAGES + record.id, package.data(), class_=load.class_)
+    names = structs.replace(package, carried=dict.fromkeys(package.carried))
+    taker.page(taker.packages).put(record.id, names, class_=load.class_)
     for number, key in enumerate(package.carried):
-        if key in load.carried:
-            put(part, carried_key(record.id, number), load.carried[key])
+        if key in load.carried:  # it lies apart, below `CARRIED`
+            put(taker.part, carried_key(record.id, number), load.carried[key])
 
 
-def give(part: ScopedChange, record: Record, package: HandoverPackage, load: Load) -> None:
+def give(taker: Side, record: Record, package: HandoverPackage, load: Load) -> None:
     """Put a package into the taker's state; its messages stand behind those that are there."""
+    part = taker.part
     part.set(task_key(record.task), package.task)
     for id, task in package.subtasks.items():
         part.set(task_key(id), task)
     if not part.exists(CURRENT_TASK):
         part.set(CURRENT_TASK, record.task)
-    standing = standing_of(part.get(STANDINGS + record.task))
+    standing = taker.standing(record.task)
     standing.handover, standing.away = record.id, False
     if begins_there(record):
-        place(standing, conversation(part), package.context)
+        before = conversation(part)
+        standing.at, standing.follows = len(before), before[-1] if before else None
     if package.context:
         part.extend(CONVERSATION, package.context)
     if package.commands:
@@ -343,15 +344,8 @@ def give(part: ScopedChange, record: Record, package: HandoverPackage, load: Loa
     for key, one in load.carried.items():
         if not part.exists(key):
             put(part, key, one)
-    part.set(STANDINGS + record.task, stored(standing))
+    taker.stands(record.task, standing)
     part.set(SEEN + record.task, record.id)
-
-
-def place(standing: Standing, before: list[Any], context: list[Any]) -> None:
-    """Note that the messages of a task begin behind those of before."""
-    standing.at = len(before)
-    standing.first = context[0] if context else None
-    standing.follows = before[-1] if before else None
 
 
 def take(
@@ -372,30 +366,21 @@ def take(
     part.set(SEEN + record.task, record.id)
 
 
-def take_again(part: ScopedChange, record: Record, taker: Reader) -> None:
+def take_again(part: ScopedChange, record: Record, taker: Side) -> None:
     """Take what another agent has out of a state that is of before it was given away.
 
     Tasks below it go with it, also those that were gone by then: without it they are nothing.
     """
-    data = taker.get(PACKAGES + record.id)
-    package = HandoverPackage(**data) if data is not None else HandoverPackage({}, [])
+    package = taker.packages.get(record.id) or HandoverPackage({}, [])
     tasks = _tasks(part)
-    package.subtasks.update({id: tasks[id] for id in _below(record.task, tasks)})
+    below = {id: tasks[id] for id in _below(record.task, tasks)}
+    package = structs.replace(package, subtasks=package.subtasks | below)
     kept = None
-    if record.context == "move":
+    if record.context == "move" and part.exists(task_key(record.task)):  # else: of before it came
         messages = conversation(part)
-        rest = without(messages, package.context, _low(part, record, len(messages)))
+        rest = without(messages, package.context)
         kept = rest if len(rest) < len(messages) else None
     take(part, record, package, kept)
-
-
-def _low(part: ScopedChange, record: Record, length: int) -> int:
-    """In front of which place a state of before a handover had none of the messages handed over."""
-    if record.before and not part.exists(task_key(record.task)):
-        return length  # it is of before they came
-    standing = standing_of(part.get(STANDINGS + record.task))
-    here = standing.handover == record.id and part.get(SEEN + record.task, "") == record.before
-    return standing.at if here else 0
 
 
 def conversation(part: ScopedChange) -> list[Any]:
@@ -405,54 +390,35 @@ def conversation(part: ScopedChange) -> list[Any]:
 
 
 # ---- handover messages --------------------------------------------------------------------------
-# Where in a conversation the messages of a task are.
-#
-# Equal messages are said again and again, and old ones are let go: no single message tells where
-# the others begin. What came along is looked for as a whole, behind the message that it followed.
-# Where nothing is sure, nothing is cut apart and nothing is removed.
+# Where in a conversation the messages of a task are. Old ones are let go, and equal ones are said
+# again: where nothing is sure, nothing is cut apart and nothing is removed.
 
 
-def begins(messages: list[Any], standing: Standing, context: list[Any]) -> int:
+def begins(messages: list[Any], standing: Standing) -> int:
     """Where the messages of a task begin in a conversation from which old ones may be gone.
 
-    `context` are those that came along. If they are not found, they or what was in front of them
-    are gone, and all that is there may be of the task.
+    Behind the message that they followed; if that is gone, all that is there may be of the task.
     """
-    said, came = _identities(messages), _identities(context)
-    before = identity(standing.follows) if standing.follows is not None else None
-    found = [
-        place
-        for place in range(min(standing.at, len(said)) + 1)
-        if said[place : place + len(came)] == came
-        and (before is None or place == 0 or said[place - 1] == before)
-        and (place == standing.at or bool(came) or before is not None)
-    ]
-    return standing.at if standing.at in found else min(found, default=0)
+    if standing.follows is None:
+        return min(standing.at, len(messages))
+    said, before = _identities(messages), identity(standing.follows)
+    behind = [place for place, one in enumerate(said, 1) if one == before]
+    return standing.at if standing.at in behind else min(behind, default=0)
 
 
-def without(messages: list[Any], context: list[Any], low: int) -> list[Any]:
-    """A conversation of an earlier time without as much of a context as it had then.
-
-    Nothing of the context was in front of the place `low`.
-    """
+def without(messages: list[Any], context: list[Any]) -> list[Any]:
+    """A conversation of an earlier time without as much of a context as it had then."""
     found, given = _identities(messages), _identities(context)
-    for position in range(max(low, len(messages) - len(context)), len(messages)):
+    for position in range(max(0, len(messages) - len(context)), len(messages)):
         if found[position:] == given[: len(messages) - position]:
             return messages[:position]
     return messages
 
 
 def known(messages: list[Any], given: list[Any]) -> int:
-    """How many of the first messages are the last of those that were given, or all of them.
-
-    One alone that is equal to the last may be a new one, which would be lost.
-    """
-    said, came = _identities(messages), _identities(given)
-    for place in range(len(came)):
-        rest = came[place:]
-        if said[: len(rest)] == rest and (len(rest) > 1 or not place):
-            return len(rest)
-    return 0
+    """How many of the first messages are those that were given: all of them, or none."""
+    same = _identities(messages[: len(given)]) == _identities(given)
+    return len(given) if same else 0
 
 
 def _identities(messages: list[Any]) -> list[Any]:

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import inf
 from typing import Any
 
-from holdfast.agents.agent_keys import (
-    MAILBOX,
-    again_in_steps,
-    commit,
-    look,
-    own_change,
-)
+from holdfast.agents.agent_keys import MAILBOX
 from holdfast.agents.mailbox_numbers import (
-    ASIDE,
-    BEGUN,
     CLEARED,
-    DONE,
     FIRST,
+    LAST,
+    LIST,
     MESSAGES,
-    SKIPPED,
-    TRIES,
+    AsideRecord,
+    BegunRecord,
+    Box,
+    FailedRecord,
+    LetterRecord,
+    SkippedRecord,
     Standing,
     Stretches,
 )
@@ -40,8 +37,12 @@ from holdfast.store.inner import (
     StoreHandle,
     content_of,
     handle_of,
+    look,
     moment,
+    own_change,
     own_step,
+    own_steps,
+    stored,
 )
 from holdfast.store.names.arguments import check_count, check_limit, check_text
 from holdfast.store.names.cause import cause_now
@@ -50,6 +51,7 @@ from holdfast.store.names.face import (
     Steps,
     ask,
     check,
+    commit,
     faced,
     give,
     here,
@@ -102,9 +104,8 @@ class Taken:
     """A letter while it is processed, and the change that will say so."""
 
     letter: Letter
-    item: dict[str, Any]
     parts: ChangeParts
-    part: ScopedChange
+    box: Box
     standing: Standing
 
 
@@ -140,8 +141,9 @@ def on_main(handle: LineHandle) -> LineHandle:
 
 def status_of(handle: LineHandle) -> MailboxStatus:
     """How far the mailbox of an agent is, or was at the point of a view."""
-    standing = Standing(handle)
-    received, cleared = standing.numbers.last, standing.cleared
+    box = Box(handle)
+    standing = Standing(box)
+    received, cleared, done = standing.last, standing.cleared, standing.done
     at = max(standing.number, standing.first)
     here = [one for one in standing.skipped if at < one <= received and not cleared.end(one)]
     waiting = cleared.left(at, received) - len(here)
@@ -149,23 +151,23 @@ def status_of(handle: LineHandle) -> MailboxStatus:
         received,
         received - standing.missed - waiting,
         waiting,
-        standing.done.get("id"),
-        len(handle.reader.keys(ASIDE, None, "")),
+        done.id if done is not None else None,
+        len(box.aside.all()),
         standing.missed,
     )
 
 
-def _next(part: ScopedChange, standing: Standing) -> int:
+def _next(box: Box, standing: Standing) -> int:
     """The number of the next letter, which may be yet to come.
 
     What this rests on is expected by the change.
     """
     number = max(standing.number, standing.first) + 1
     while (end := standing.cleared.end(number)) or standing.skips(
-        number, standing.numbers.at(number) if standing.skipped else None
+        number, standing.at(number) if standing.skipped else None
     ):
         number = max(end, number) + 1
-    part.exists(SKIPPED + str(number))  # who removes it meanwhile goes first
+    box.page(box.skipped).exists(str(number))  # who removes it meanwhile goes first
     return number
 
 
@@ -180,17 +182,12 @@ def post(
     again: bool = False,
 ) -> str:
     """Note in a change, of whomever, that a letter goes into a mailbox; returns its id."""
-    on_main(handle)
-    part._check_open()
+    box = Box(on_main(handle), part)
     check_text(sender, "the sender of a letter", 256)
     id = id or os.urandom(8).hex()
     time = moment(handle.core.clock.claimed())
-    item = {"id": id, "content": content, "sender": sender, "time": time}
-    if by:  # the scope that sent it while it processed a letter itself, in the same commit
-        item["by"] = by
-    if again:  # it was set aside, and is put behind all others
-        item["again"] = True
-    part.operations.append(Operation("append", MESSAGES, [item]))
+    letter = LetterRecord(id=id, content=content, sender=sender, time=time, by=by, again=again)
+    box.page(box.letters).extend(LIST, [letter])
     return id
 
 
@@ -206,7 +203,7 @@ class Mail:
         self._taken = taken
         self.letter: Letter = taken.letter
         self.content: Any = taken.letter.content
-        self.change: ScopedChange = taken.part
+        self.change: ScopedChange = taken.box.part
         """Writes to the agent's own state, in the same entry."""
 
     @here
@@ -258,9 +255,8 @@ class Mailbox:
         """A change that adds a letter; under an id once, and refused if it says something else."""
         if id is not None:
             check_text(id, "the id of a letter", 200, least=1)
-        parts = own_change(
-            self, id=None if id is None else f"{MAILBOX}0/{id}"
-        )  # 0 is the number of main
+        own = None if id is None else f"{MAILBOX}0/{id}"  # 0 is the number of main
+        parts = own_change(self, id=own)
         part = parts.part(self._handle)
         made = post(self._handle, part, content, sender, id)
         # Sent again it has another time: under its id it is the same letter all the same.
@@ -311,23 +307,23 @@ class Mailbox:
         What this rests on is expected by its change.
         """
         parts = ChangeParts(StoreHandle(self._handle.core), cause_now(), None)
-        part = parts.part(self._handle)
-        standing = Standing(self._handle, part.get)
-        number = _next(part, standing)
-        found = standing.numbers.at(number)
+        box = Box(self._handle, parts.part(self._handle))
+        standing = Standing(box)
+        number = _next(box, standing)
+        found = standing.at(number)
         if found is None:
             return None
-        failed = part.get(TRIES + str(number), {})
-        if not self._is_due(failed, found["id"]):
+        failed = box.page(box.tries).get(str(number))
+        if not self._is_due(failed, found.id):
             return None
-        return Taken(letter_of(found, number, failed), found, parts, part, standing)
+        return Taken(letter_of(found, number, failed), parts, box, standing)
 
-    def _is_due(self, failed: dict[str, Any], id: str) -> bool:
+    def _is_due(self, failed: FailedRecord | None, id: str) -> bool:
         """Whether enough time has passed. By a clock that went back nobody knows: then it has."""
-        if not failed.get("wait") or failed.get("id", id) != id:
+        if failed is None or failed.at is None or failed.id not in ("", id):
             return True
-        passed = moment(self._handle.core.clock.claimed()) - failed["at"]
-        return not timedelta(0) <= passed < timedelta(seconds=failed["wait"])
+        passed = moment(self._handle.core.clock.claimed()) - failed.at
+        return not timedelta(0) <= passed < timedelta(seconds=failed.wait)
 
     def _plan_begin(self, taken: Taken) -> Plan | None:
         """That an attempt begins, if its end by the end of its process is to be told; else None.
@@ -339,9 +335,10 @@ class Mailbox:
         attempt = taken.letter.tries + 1
         again = self._retry.again(RESTART, attempt)
         parts = own_change(self)
+        box = Box(self._handle, parts.part(self._handle))
         wait = self._retry.pause(attempt)
-        note = {"id": taken.letter.id, "attempt": attempt, "again": again, "wait": wait}
-        parts.part(self._handle).set(BEGUN + str(taken.letter.number), note)
+        note = BegunRecord(id=taken.letter.id, attempt=attempt, again=again, wait=wait)
+        box.page(box.begun).put(str(taken.letter.number), note)
         return parts.plan()
 
     def _done(self, taken: Taken) -> Steps[None]:
@@ -350,23 +347,24 @@ class Mailbox:
 
     def _plan_done(self, taken: Taken) -> Plan:
         """What processing wrote, and that it is done: one change."""
-        letter = taken.letter
-        note = taken.part.operations.append  # the caller's own methods refuse keys of this layer
-        first = taken.standing.first
-        note(Operation("set", DONE, taken.standing.after(letter.number, taken.item)))
+        letter, box, standing = taken.letter, taken.box, taken.standing
+        first, number = standing.first, str(letter.number)
+        box.page(box.dones).put(LAST, standing.after(letter.number, letter.id))
         if letter.tries:
-            note(Operation("delete", TRIES + str(letter.number)))
+            box.page(box.tries).delete(number)
         if self._retry.kinds is not None:
-            note(Operation("delete", BEGUN + str(letter.number)))
+            box.page(box.begun).delete(number)
         over = letter.number - first - self._keep
         if over > self._keep // 4:  # not with every letter
-            note(Operation("trim", MESSAGES, {"before": over}))
+            # The caller's own methods refuse keys of this layer.
+            note = box.part.operations.append
+            box.page(box.letters).trim(LIST, before=over)
             note(Operation("set", FIRST, first + over))
-            for one in taken.standing.skipped:
+            for one in standing.skipped:
                 if one <= first + over:
-                    note(Operation("delete", SKIPPED + str(one)))
-            cleared = Stretches(self._handle.reader.get(CLEARED, [], None, False))
-            left = taken.standing.cleared.behind(first + over).kept
+                    box.page(box.skipped).delete(str(one))
+            cleared = Stretches(self._handle.reader.get(CLEARED, []))
+            left = standing.cleared.behind(first + over).kept
             if left != cleared.kept:
                 note(Operation("set", CLEARED, left))
         plan = taken.parts.plan()
@@ -374,63 +372,52 @@ class Mailbox:
         return plan
 
     def _failed(self, taken: Taken, error: Exception) -> Steps[None]:
-        def step() -> Steps[None]:
-            plan = yield look(self._state, self._plan_failed, taken, error)
-            if plan is not None:
-                yield commit(self._state, plan)
+        def note(parts: ChangeParts) -> Steps[None]:
+            yield look(self._state, self._note_failed, parts, taken, error)
 
-        yield from again_in_steps(step)
+        yield from own_steps(self._state, note)
 
-    def _plan_failed(self, taken: Taken, error: BaseException) -> Plan | None:
+    def _note_failed(self, parts: ChangeParts, taken: Taken, error: BaseException) -> None:
         """That processing failed; the letter is set aside if it has failed too often.
 
-        None if somebody else has processed it meanwhile.
+        Nothing if somebody else has processed it meanwhile.
         """
         taken.parts.end()
         letter, kind = taken.letter, self._retry.kind(error)
-        parts = own_change(self)
-        part = parts.part(self._handle)
-        before = part.get(TRIES + str(letter.number), {})
-        count = before.get("count", 0) + 1 if before.get("id", letter.id) == letter.id else 1
-        failed = {"count": count, "error": type(error).__name__, "kind": kind}
+        box = Box(self._handle, parts.part(self._handle))
+        before = box.page(box.tries).get(str(letter.number)) or FailedRecord()
+        count = before.count + 1 if before.id in ("", letter.id) else 1
         again, wait = self._retry.again(kind, count), self._retry.pause(count)
-        standing = Standing(self._handle, part.get)
-        item = standing.numbers.at(letter.number)
+        failed = FailedRecord(count=count, error=type(error).__name__, kind=kind, wait=wait)
+        standing = Standing(box)
         # A restore meanwhile brings those before it back; then it is skipped when they are done.
-        passes = not again and _next(part, standing) == letter.number
-        if not self._fail(part, standing, letter, failed, again, wait):
-            return None
-        if passes and item is not None:
-            part.set(DONE, standing.after(letter.number, item))
-        return parts.plan()
+        passes = not again and _next(box, standing) == letter.number
+        if self._fail(box, standing, letter, failed, again) and passes:
+            box.page(box.dones).put(LAST, standing.after(letter.number, letter.id))
 
     def _fail(
-        self,
-        part: ScopedChange,
-        standing: Standing,
-        letter: Letter,
-        failed: dict[str, Any],
-        again: bool,
-        wait: float,
+        self, box: Box, standing: Standing, letter: Letter, failed: FailedRecord, again: bool
     ) -> bool:
         """Note a failure; whether there was anything to note."""
-        number = str(letter.number)
-        if part.exists(BEGUN + number):
-            part.delete(BEGUN + number)
-        part.exists(SKIPPED + number)  # who removes it meanwhile goes first
-        item = standing.numbers.at(letter.number)
-        if item is None or item["id"] != letter.id or standing.number >= letter.number:
+        number, skipped = str(letter.number), box.page(box.skipped)
+        if box.page(box.begun).exists(number):
+            box.page(box.begun).delete(number)
+        skipped.exists(number)  # who removes it meanwhile goes first
+        item = standing.at(letter.number)
+        if item is None or item.id != letter.id or standing.number >= letter.number:
             return False
         if standing.cleared.end(letter.number) or standing.skips(letter.number, item):
             return False
-        failed = failed | {"id": letter.id}
+        failed.id = letter.id
         if again:
-            now = moment(self._handle.core.clock.claimed())
-            part.set(TRIES + number, failed | ({"at": now, "wait": wait} if wait else {}))
+            failed.at = moment(self._handle.core.clock.claimed()) if failed.wait else None
+            box.page(box.tries).put(number, failed)
             return True
-        part.set(ASIDE + number, {"letter": item, "failed": failed})
-        part.set(SKIPPED + number, {"id": letter.id})
-        part.delete(TRIES + number)
+        failed.wait = 0.0
+        aside = AsideRecord(letter=stored(item), failed=stored(failed))
+        box.page(box.aside).put(number, aside)
+        skipped.put(number, SkippedRecord(id=letter.id))
+        box.page(box.tries).delete(number)
         return True
 
     def _is_last(self, taken: Taken, error: BaseException) -> bool:
@@ -469,21 +456,18 @@ class Mailbox:
     def waiting(self, *, limit: int | None = None) -> list[Letter]:
         """Letters that are not processed yet, the next one first."""
         check_limit(limit)
-        reader = self._handle.reader
-        standing = Standing(self._handle)
+        box = Box(self._handle)
+        standing = Standing(box)
         first, skipped = standing.first, standing.skipped
-        failed = {
-            int(key.removeprefix(TRIES)): told for key, told in reader.items(TRIES, None, "", False)
-        }
+        failed = {int(id): told for id, told in box.tries.all().items()}
         waiting: list[Letter] = []
         for low, high in standing.cleared.between(max(standing.number, first)):
             if limit is not None:
                 high = min(high, low + limit + len(skipped))
             stop = None if high == inf else int(high) - first
-            items: Sequence[Any] = reader.slice(MESSAGES, low - first, stop, False)
             waiting += [
-                letter_of(item, number, failed.get(number, {}))
-                for number, item in enumerate(items, low + 1)
+                letter_of(item, number, failed.get(number))
+                for number, item in enumerate(box.letters.slice(LIST, low - first, stop), low + 1)
                 if not standing.skips(number, item)
             ]
             if limit is not None and len(waiting) >= limit:
@@ -494,8 +478,8 @@ class Mailbox:
     def set_aside(self) -> list[Letter]:
         """Letters that failed too often, oldest first."""
         found = [
-            letter_of(item["letter"], int(key.removeprefix(ASIDE)), item["failed"])
-            for key, item in self._handle.reader.items(ASIDE, None, "", False)
+            letter_of(LetterRecord(**one.letter), int(id), FailedRecord(**one.failed))
+            for id, one in Box(self._handle).aside.all().items()
         ]
         return sorted(found, key=lambda letter: letter.number)
 
@@ -504,16 +488,16 @@ class Mailbox:
         """Put a letter that was set aside behind all others; returns its id."""
 
         def note(parts: ChangeParts) -> str:
-            part = parts.part(self._handle)
-            item = part.get(ASIDE + str(number))
+            box = Box(self._handle, parts.part(self._handle))
+            item = box.page(box.aside).get(str(number))
             if item is None:
                 raise MissingError(
                     f"{self._handle.scope}: no letter {number} is set aside; look at set_aside()"
                 )
-            part.delete(ASIDE + str(number))
-            said = item["letter"]
-            about = said["content"], said["sender"], said["id"], said.get("by", "")
-            return post(self._handle, part, *about, again=True)
+            box.page(box.aside).delete(str(number))
+            said = LetterRecord(**item.letter)
+            about = said.content, said.sender, said.id, said.by
+            return post(self._handle, box.part, *about, again=True)
 
         return own_step(self, note)
 
@@ -528,22 +512,19 @@ class Mailbox:
         return own_step(self, self._interrupted)
 
     def _interrupted(self, parts: ChangeParts) -> list[str]:
-        begun = self._handle.reader.keys(BEGUN, None, "")
+        begun = Box(self._handle).begun.all()
         if not begun:
             return []
-        part = parts.part(self._handle)
-        standing = Standing(self._handle, part.get)
-        letters = {letter.number: letter for letter in self.waiting()}
+        box = Box(self._handle, parts.part(self._handle))
+        standing, letters = Standing(box), {letter.number: letter for letter in self.waiting()}
         aside = []
-        for key in begun:
-            number, note = int(key.removeprefix(BEGUN)), part.get(key)
-            letter = letters.get(number)
-            if letter is None or note is None or note.get("id", letter.id) != letter.id:  # it went
-                part.delete(key)
+        for id in begun:
+            letter, note = letters.get(int(id)), box.page(box.begun).get(id)
+            if letter is None or note is None or note.id not in ("", letter.id):  # it went
+                box.page(box.begun).delete(id)
                 continue
-            failed = {"count": note["attempt"], "error": "", "kind": RESTART}
-            again, wait = note["again"], note["wait"]
-            if self._fail(part, standing, letter, failed, again, wait) and not again:
+            failed = FailedRecord(count=note.attempt, kind=RESTART, wait=note.wait)
+            if self._fail(box, standing, letter, failed, note.again) and not note.again:
                 aside.append(letter.id)
         return aside
 
@@ -554,13 +535,13 @@ class Mailbox:
         check_count(number, "the number of a letter")
 
         def note(parts: ChangeParts) -> None:
-            part = parts.part(self._handle)
-            if part.exists(ASIDE + str(number)):
-                part.delete(ASIDE + str(number))
+            box, id = Box(self._handle, parts.part(self._handle)), str(number)
+            if box.page(box.aside).exists(id):
+                box.page(box.aside).delete(id)
             elif ids := [letter.id for letter in self.waiting() if letter.number == number]:
-                part.get(DONE)  # it may be processed at this moment: then this is planned again
-                part.set(SKIPPED + str(number), {"id": ids[0]})
-                part.delete(TRIES + str(number))
+                box.page(box.dones).get(LAST)  # it may be processed just now: then this is again
+                box.page(box.skipped).put(id, SkippedRecord(id=ids[0]))
+                box.page(box.tries).delete(id)
             else:
                 raise MissingError(
                     f"{self._handle.scope}: no letter {number} waits or is set aside; look at "
@@ -581,22 +562,22 @@ class Mailbox:
 
     def _clear(self, parts: ChangeParts, *, failed_only: bool) -> int:
         """Remove letters that were set aside, or all; how many those are."""
-        part = parts.part(self._handle)
-        aside = self._handle.reader.keys(ASIDE, None, "")
-        gone = list(aside)
-        status = self.status()
-        if not failed_only and status.waiting:
-            # Not of those before: what they wrote may be undone, and then they are wanted again.
-            standing = Standing(self._handle, part.get)
-            done, last = standing.number, standing.numbers.at(status.received)
-            id = [last["id"]] if last is not None else []
-            part.set(CLEARED, standing.cleared.added(done, status.received, *id).kept)
-            tries = self._handle.reader.keys(TRIES, None, "")
-            gone += [key for key in tries if int(key.removeprefix(TRIES)) > done]
-            gone += [SKIPPED + str(one) for one in standing.skipped if one > done]
-        for key in gone:
-            part.delete(key)
-        return len(aside) + (0 if failed_only else status.waiting)
+        box = Box(self._handle, parts.part(self._handle))
+        aside, status = box.aside.all(), self.status()
+        for id in aside:
+            box.page(box.aside).delete(id)
+        if failed_only or not status.waiting:
+            return len(aside) + (0 if failed_only else status.waiting)
+        # Not of those before: what they wrote may be undone, and then they are wanted again.
+        standing = Standing(box)
+        done, last = standing.number, standing.at(status.received)
+        name = [last.id] if last is not None else []
+        box.part.set(CLEARED, standing.cleared.added(done, status.received, *name).kept)
+        for one in (one for one in box.tries.all() if int(one) > done):
+            box.page(box.tries).delete(one)
+        for number in (number for number in standing.skipped if number > done):
+            box.page(box.skipped).delete(str(number))
+        return len(aside) + status.waiting
 
     @quick
     def status(self) -> MailboxStatus:
@@ -643,19 +624,18 @@ class MailboxStatus:
     """How many were trimmed though the state, by a restore, has not processed them."""
 
 
-def letter_of(item: dict[str, Any], number: int, failed: dict[str, Any]) -> Letter:
+def letter_of(item: LetterRecord, number: int, failed: FailedRecord | None) -> Letter:
     """A letter as it lies in the list, and what is known of its failures."""
-    if failed.get("id", item["id"]) != item["id"]:
-        failed = {}
-    wait = failed.get("wait", 0.0)
+    if failed is None or failed.id not in ("", item.id):
+        failed = FailedRecord()
     return Letter(
         number,
-        item["id"],
-        item["content"],
-        item.get("sender", ""),
-        item.get("time") or moment(0),
-        failed.get("count", 0),
-        failed.get("error", ""),
-        failed.get("kind", ""),
-        failed["at"] + timedelta(seconds=wait) if wait else None,
+        item.id,
+        item.content,
+        item.sender,
+        item.time or moment(0),
+        failed.count,
+        failed.error,
+        failed.kind,
+        failed.at + timedelta(seconds=failed.wait) if failed.at is not None else None,
     )

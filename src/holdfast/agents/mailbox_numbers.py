@@ -14,58 +14,126 @@ If none of these is in the list, nothing of it is processed: it waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import partial
+from collections.abc import Collection, Iterator
+from datetime import datetime
 from math import inf
 from typing import Any
 
-from holdfast.agents.agent_keys import MAILBOX
-from holdfast.store.inner import ChangeParts, LineHandle, Operation, Reader, handle_of, own_step
-from holdfast.store.state import State
+from msgspec import Struct
+
+from holdfast.agents.agent_keys import MAILBOX, OWN_MAILBOX
+from holdfast.store.inner import (
+    Book,
+    Books,
+    LineHandle,
+    Operation,
+    Reader,
+    ScopedChange,
+    loaded,
+    stored,
+)
+from holdfast.store.state import View
 
 DONE, INBOX = MAILBOX + "done", MAILBOX + "inbox/"
 MESSAGES, FIRST, CLEARED = INBOX + "messages", INBOX + "first", INBOX + "cleared"
-SKIPPED, UNSENT = INBOX + "skipped/", "unsent"
-TRIES, ASIDE, BEGUN = INBOX + "tries/", INBOX + "aside/", INBOX + "begun/"
+SKIPPED, ASIDE, BEGUN = INBOX + "skipped/", INBOX + "aside/", INBOX + "begun/"
 
+LIST, LAST = "inbox/messages", "done"
+"""The ids of the list of letters, and of how far they are processed, in their books."""
 PAGE = 500
 TRAIL = 3
 """How many letters before the last one `done` remembers: it is found by them if that is lost."""
 
 
-class Numbers:
-    """The letters of a list by their numbers and ids."""
+class LetterRecord(Struct, kw_only=True):
+    """A letter as it lies in the list."""
 
-    def __init__(self, reader: Reader, first: int) -> None:
-        self.first = first
-        self._reader = reader
+    id: str
+    content: Any
+    sender: str = ""
+    time: datetime | None = None
+    by: str = ""
+    """The scope that sent it while it processed a letter itself, in the same commit."""
+    again: bool = False
+    """Whether it was set aside, and is put behind all others."""
 
-    @property
-    def last(self) -> int:
-        """The number of the last letter."""
-        return self.first + self._reader.length(MESSAGES)
 
-    def at(self, number: int) -> dict[str, Any] | None:
-        """The letter with a number, as it is kept."""
-        if number <= self.first:
-            return None
-        at = number - self.first
-        found: list[dict[str, Any]] = list(self._reader.slice(MESSAGES, at - 1, at, False))
-        return found[0] if found else None
+class DoneRecord(Struct, kw_only=True):
+    """The last letter that is processed."""
 
-    def find(self, id: str, number: int) -> int:
+    number: int
+    id: str
+    trail: list[Any] = []
+    missed: int = 0
+
+
+class FailedRecord(Struct, kw_only=True):
+    """How often a letter has failed so far, and when it may be tried again."""
+
+    count: int = 0
+    error: str = ""
+    kind: str = ""
+    id: str = ""
+    at: datetime | None = None
+    wait: float = 0.0
+
+
+class AsideRecord(Struct, kw_only=True):
+    """A letter that failed too often: it, and the last failure, as these are stored."""
+
+    letter: dict[str, Any]
+    failed: dict[str, Any]
+
+
+class BegunRecord(Struct, kw_only=True):
+    """That an attempt has begun, and what becomes of the letter if its process ends."""
+
+    attempt: int
+    again: bool
+    wait: float
+    id: str = ""
+
+
+class SkippedRecord(Struct, kw_only=True):
+    """That a letter is not to be processed at its place."""
+
+    id: str = ""
+    unsent: bool = False
+    """It was taken back."""
+    aside: dict[str, Any] | None = None
+    """What was set aside of one that was taken back."""
+
+
+class Box(Books):
+    """What a mailbox keeps; letters have their numbers as ids, but in the list."""
+
+    def __init__(self, handle: LineHandle, part: ScopedChange | None = None) -> None:
+        own = View(handle)
+        super().__init__(own, part)
+        self.letters = Book(own, OWN_MAILBOX, LetterRecord)
+        self.dones = Book(own, OWN_MAILBOX, DoneRecord)
+        self.tries = Book(own, OWN_MAILBOX, FailedRecord, under="inbox/tries/")
+        self.aside = Book(own, OWN_MAILBOX, AsideRecord, under="inbox/aside/")
+        self.begun = Book(own, OWN_MAILBOX, BegunRecord, under="inbox/begun/")
+        self.skipped = Book(own, OWN_MAILBOX, SkippedRecord, under="inbox/skipped/")
+
+    def at(self, number: int, first: int) -> LetterRecord | None:
+        """The letter with a number, of a list from which so many were trimmed."""
+        found = self.letters.slice(LIST, number - first - 1, number - first)
+        return found[0] if found and number > first else None
+
+    def find(self, id: str, number: int, first: int) -> int:
         """The number that a letter has here which had one; 0 if it is not here.
 
         A letter that was set aside and put behind all others is there twice.
         """
-        item = self.at(number)
-        if item is not None and item["id"] == id:
+        item = self.at(number, first)
+        if item is not None and item.id == id:
             return number
         best = at = 0
-        while page := self._reader.slice(MESSAGES, at, at + PAGE, False):
-            for place, one in enumerate(page, self.first + at + 1):
-                fits = place <= number or not (best or one.get("again", False))
-                if one["id"] == id and fits:
+        while page := self.letters.slice(LIST, at, at + PAGE):
+            for place, one in enumerate(page, first + at + 1):
+                if one.id == id and (place <= number or not (best or one.again)):
                     best = place
             at += len(page)
         return best
@@ -74,44 +142,46 @@ class Numbers:
 class Standing:
     """How far a mailbox is: which letters the state has processed, and which are not wanted."""
 
-    def __init__(self, handle: LineHandle, get: Callable[[str, Any], Any] | None = None) -> None:
-        self._reader = handle.reader
-        get = get or self._get
-        self.first: int = get(FIRST, 0)
-        self.done: dict[str, Any] = get(DONE, {})
-        self.numbers = Numbers(self._reader, self.first)
-        self.cleared = self._cleared(Stretches(get(CLEARED, [])))
-        self._skipped: dict[int, Any] | None = None
-        self.found = self._processed()
-        """The number of the last letter in the list that is processed; 0 if it is none of these."""
-        self.number: int = self.found or min(self.done.get("number", 0), self.first)
-        """The same; if the letters that are processed are trimmed, of the last of those."""
+    def __init__(self, box: Box) -> None:
+        self._box = box
+        self.first: int = box.value(FIRST, 0)
+        self.done: DoneRecord | None = box.of(box.dones).get(LAST)
+        self.cleared = self._cleared(Stretches(box.value(CLEARED, [])))
+        self._skipped: dict[int, SkippedRecord] | None = None
+        number = self.done.number if self.done is not None else 0
+        self.number: int = self._processed() or min(number, self.first)
+        """The number of the last letter that is processed; if all those are trimmed, of the last of
+        these."""
 
-    def _get(self, key: str, default: Any) -> Any:
-        return self._reader.get(key, default, None, False)
+    @property
+    def last(self) -> int:
+        """The number of the last letter."""
+        return self.first + self._box.letters.length(LIST)
+
+    def at(self, number: int) -> LetterRecord | None:
+        """The letter with a number, as it is kept."""
+        return self._box.at(number, self.first)
 
     # what is processed
 
+    def _told(self) -> list[Any]:
+        """Numbers and ids of the last letters that are processed, the latest first."""
+        done = self.done
+        return [[done.number, done.id], *done.trail] if done is not None else []
+
     def _processed(self) -> int:
-        if not self.done:
-            return 0
-        told = [(self.done["number"], self.done["id"]), *self.done.get("trail", [])]
-        return next((at for number, id in told if (at := self.numbers.find(id, number))), 0)
+        find, first = self._box.find, self.first
+        return next((at for number, id in self._told() if (at := find(id, number, first))), 0)
 
     @property
     def missed(self) -> int:
         """How many were trimmed though the state has not processed them."""
-        return int(self.done.get("missed", 0)) + self.cleared.left(self.number, self.first)
+        known = self.done.missed if self.done is not None else 0
+        return known + self.cleared.left(self.number, self.first)
 
-    def after(self, number: int, item: dict[str, Any]) -> dict[str, Any]:
+    def after(self, number: int, id: str) -> DoneRecord:
         """`done` once a letter of the list is processed."""
-        made: dict[str, Any] = {"number": number, "id": item["id"]}
-        if self.done:
-            last = [[self.done["number"], self.done["id"]], *self.done.get("trail", [])]
-            made["trail"] = last[:TRAIL]
-        if self.missed:
-            made["missed"] = self.missed
-        return made
+        return DoneRecord(number=number, id=id, trail=self._told()[:TRAIL], missed=self.missed)
 
     # what is not wanted
 
@@ -122,43 +192,28 @@ class Standing:
         """
         here: list[list[Any]] = []
         for low, high, *id in kept.kept:
-            at = self.numbers.find(id[0], high) if id and high > self.first else high
+            known = id and high > self.first
+            at = self._box.find(id[0], high, self.first) if known else high
             if at:
                 here.append([max(low + at - high, 0), at, *id])
         return Stretches(here)
 
     @property
-    def skipped(self) -> dict[int, Any]:
+    def skipped(self) -> dict[int, SkippedRecord]:
         """What is kept of those that are not processed at their place, by the number kept."""
         if self._skipped is None:
-            self._skipped = skipped_of(self._reader)
+            self._skipped = {int(id): one for id, one in self._box.skipped.all().items()}
         return self._skipped
 
-    def skips(self, number: int, item: dict[str, Any] | None) -> bool:
+    def skips(self, number: int, item: LetterRecord | None) -> bool:
         """Whether a letter is not to be processed at its place."""
         if item is None or not self.skipped:
             return False
-        if number in self.skipped and skipped_id(self.skipped[number]) in ("", item["id"]):
+        if number in self.skipped and self.skipped[number].id in ("", item.id):
             return True
-        if item.get("again", False):  # it has the id of the one that was set aside
+        if item.again:  # it has the id of the one that was set aside
             return False
-        return any(skipped_id(value) == item["id"] for value in self.skipped.values())
-
-
-def skipped_of(reader: Reader) -> dict[int, Any]:
-    """Numbers of letters that are not processed at their place, and why."""
-    found = reader.items(SKIPPED, None, "", False)
-    return {int(key.removeprefix(SKIPPED)): value for key, value in found}
-
-
-def skipped_id(value: Any) -> str:
-    """The id of a letter that is skipped; an earlier version kept none."""
-    return str(value["id"]) if isinstance(value, dict) else ""
-
-
-def is_unsent(value: Any) -> bool:
-    """Whether a letter is skipped because it was taken back."""
-    return bool(value.get(UNSENT)) if isinstance(value, dict) else value == UNSENT
+        return any(one.id == item.id for one in self.skipped.values())
 
 
 # ---- mailbox ranges -----------------------------------------------------------------------------
@@ -220,11 +275,11 @@ def letters_taken_back(
 ) -> tuple[list[Operation], int]:
     """What lets a mailbox fit a moment to which its agent and `members` return, and how many
     letters that takes back. Only those that a member sent while it processed another."""
-    skipped = skipped_of(now)
-    before, here = _unsent(skipped_of(then)), _unsent(skipped)
-    first = now.get(FIRST, 0, None, False)
-    received = then.get(FIRST, 0, None, False) + then.length(MESSAGES)
-    aside = set(now.keys(ASIDE, None, ""))
+    skipped = _skipped(now)
+    before, here = _unsent(_skipped(then)), _unsent(skipped)
+    first = now.get(FIRST, 0)
+    received = then.get(FIRST, 0) + then.length(MESSAGES)
+    aside = set(now.keys(ASIDE))
     operations: list[Operation] = []
     count = 0
     low = min([received, *((before ^ here) or {received})])
@@ -238,57 +293,33 @@ def letters_taken_back(
         count += wanted
         key, failed = SKIPPED + str(number), ASIDE + str(number)
         if wanted:
-            note = {"id": item["id"], UNSENT: True}
+            note = SkippedRecord(id=item["id"], unsent=True)
             if fails:  # it is set aside if it comes back; sent again, it is another one
-                note["aside"] = now.get(failed, None, None, False)
+                note.aside = now.get(failed)
                 operations.append(Operation("delete", failed))
-            operations.append(Operation("set", key, note))
-        elif isinstance(skipped[number], dict) and "aside" in skipped[number]:
-            operations.append(Operation("set", failed, skipped[number]["aside"]))
-            operations.append(Operation("set", key, {"id": item["id"]}))
+            operations.append(Operation("set", key, stored(note)))
+        elif skipped[number].aside is not None:
+            operations.append(Operation("set", failed, skipped[number].aside))
+            operations.append(Operation("set", key, stored(SkippedRecord(id=item["id"]))))
         else:
             operations.append(Operation("delete", key))
     return operations, count
 
 
-def _unsent(skipped: Mapping[int, Any]) -> set[int]:
+def _skipped(reader: Reader) -> dict[int, SkippedRecord]:
+    """Letters that are not processed at their place, by their numbers."""
+    found = ((key.removeprefix(SKIPPED), value) for key, value in reader.items(SKIPPED))
+    return {int(number): loaded(SkippedRecord, value, SKIPPED) for number, value in found}
+
+
+def _unsent(skipped: dict[int, SkippedRecord]) -> set[int]:
     """Those that are taken back."""
-    return {number for number, value in skipped.items() if is_unsent(value)}
+    return {number for number, one in skipped.items() if one.unsent}
 
 
 def _letters(reader: Reader, number: int) -> Iterator[tuple[int, Any]]:
     """Letters from one on."""
-    at = number - reader.get(FIRST, 0, None, False) - 1
-    while page := reader.slice(MESSAGES, at, at + PAGE, False):
+    at = number - reader.get(FIRST, 0) - 1
+    while page := reader.slice(MESSAGES, at, at + PAGE):
         yield from enumerate(page, number)
         at, number = at + len(page), number + len(page)
-
-
-def mend_numbers(state: State) -> bool:
-    """Let letters that are left after damage have numbers that none before them had; whether
-    anything was done.
-
-    The last one that was processed is known by its id. If it is lost itself, and those before it
-    that are remembered, it is taken for the only one.
-    """
-    return own_step(state, partial(_mended, handle_of(state)), reason="letters were lost")
-
-
-def _mended(handle: LineHandle, parts: ChangeParts) -> bool:
-    part = parts.part(handle)
-    standing = Standing(handle, part.get)
-    done, numbers, first = standing.done, standing.numbers, standing.first
-    number = done.get("number", 0)
-    own = number > first  # else none of those that are kept here was processed
-    last = standing.found or min(number - 1, numbers.last)
-    told = [(high, "".join(id)) for _, high, *id in Stretches(part.get(CLEARED, [])).kept]
-    told += [(one, skipped_id(value)) for one, value in standing.skipped.items()]
-    places = [(one, id and numbers.find(id, one)) for one, id in told]
-    lost = max([own * (number - last), *(one - (at or numbers.last) for one, at in places)])
-    if own and lost > 0:
-        item = numbers.at(last) or done
-        processed = done | {"number": max(last, first) + lost, "id": item["id"]}
-        part.operations.append(Operation("set", DONE, processed))
-    if lost > 0:
-        part.operations.append(Operation("set", FIRST, first + lost))
-    return bool(lost > 0)

@@ -20,20 +20,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.agents.agent_keys import again, own_change
 from holdfast.agents.effect_book import MOST_ID, MOST_NAME, Asked, Effect, EffectBook
 from holdfast.errors import InvalidInputError
 from holdfast.seal.codec import Typed
 from holdfast.store.inner import (
     KEEP,
-    Kept,
+    ChangeParts,
     Operation,
     ScopedChange,
     exact,
     handle_of,
     has_sealed,
     json,
-    subject_of,
+    own_step,
 )
 
 
@@ -93,16 +92,7 @@ def results_of(message: Any) -> list[str]:
     )
 
 
-@dataclass(frozen=True)
-class Open:
-    """A call that has no result directly behind it."""
-
-    call: Call
-    late: Any = None
-    """The message or block with its result, if that stands further behind."""
-
-
-def unpaired(messages: Sequence[Any]) -> tuple[list[Open], list[tuple[int, str]]]:
+def unpaired(messages: Sequence[Any]) -> tuple[list[Call], list[tuple[int, str]]]:
     """Calls without a result directly behind them, in order; and results without a call there.
 
     Such a result has no call in front of it, is a call's second, or stands behind something else
@@ -125,9 +115,7 @@ def unpaired(messages: Sequence[Any]) -> tuple[list[Open], list[tuple[int, str]]
             elif call is None and id in results:
                 lone.append((position, id))
         waiting |= {call.id: call for call in calls}
-    opened = sorted([*opened, *waiting.values()], key=lambda call: call.message)
-    late = _late(messages, opened, lone)
-    return [Open(call, late.get((call.message, call.id))) for call in opened], lone
+    return sorted([*opened, *waiting.values()], key=lambda call: call.message), lone
 
 
 def _ends(message: Any, call: Call, fit: bool) -> bool:
@@ -142,42 +130,13 @@ def _ends(message: Any, call: Call, fit: bool) -> bool:
     return call.shape == "blocks" or not fit
 
 
-def _late(
-    messages: Sequence[Any], opened: list[Call], lone: list[tuple[int, str]]
-) -> dict[tuple[int, str], Any]:
-    """Results that stand too far behind, by the message and the id of the call."""
-    found: dict[tuple[int, str], Any] = {}
-    for position, id in lone:
-        for call in reversed(opened):
-            place = (call.message, id)
-            if call.id == id and call.message < position and place not in found:
-                given = _given(messages[position], id, call)
-                if given is not None:
-                    found[place] = given
-                break
-    return found
-
-
-def _given(message: Any, id: str, call: Call) -> Any:
-    """What a message says as the result of a call, in a form that can stand behind the call."""
-    blocks = [
-        block for block in _blocks(_body(message), "tool_result")
-        if _field(block, "tool_use_id") == id
-    ]  # fmt: skip
-    if call.shape == "blocks":
-        return blocks[0] if blocks else None
-    return None if blocks else message
-
-
 def open_calls(messages: Sequence[Any]) -> list[Call]:
     """Calls that have no result directly behind them, in order."""
-    return [one.call for one in unpaired(messages)[0]]
+    return unpaired(messages)[0]
 
 
 def completed(messages: Sequence[Any], answer: Callable[[Call], Answer]) -> list[Any]:
     """The conversation with an answer for each open call, and without results that have no call.
-
-    A result that stands too far behind is the answer itself.
 
     An answer stands where a model expects it: behind the message with the call, and behind those
     results of the same message that are there. Every other message stays as it is.
@@ -186,17 +145,17 @@ def completed(messages: Sequence[Any], answer: Callable[[Call], Answer]) -> list
     opened, without = unpaired(messages)
     for position, id in without:
         lone.setdefault(position, []).append(id)
-    asked: dict[int, list[Open]] = {}
+    asked: dict[int, list[Call]] = {}
     for one in opened:
-        asked.setdefault(one.call.message, []).append(one)
+        asked.setdefault(one.message, []).append(one)
     made: list[Any] = []
-    waiting: list[Open] = []
+    waiting: list[Call] = []
     for position, message in enumerate(messages):
         kept = _without(message, lone[position]) if position in lone else message
         if kept is None:
             continue
         # Blocks belong into one message, also with results that are there; others stand behind.
-        inside = any(one.call.shape == "blocks" for one in waiting)
+        inside = any(one.shape == "blocks" for one in waiting)
         if waiting and (inside or not results_of(kept)):
             kept = _answered(made, kept, waiting, answer)
             waiting = []
@@ -208,13 +167,13 @@ def completed(messages: Sequence[Any], answer: Callable[[Call], Answer]) -> list
 
 
 def _answered(
-    made: list[Any], following: Any, waiting: list[Open], answer: Callable[[Call], Answer]
+    made: list[Any], following: Any, waiting: list[Call], answer: Callable[[Call], Answer]
 ) -> Any:
     """Add the answers of open calls; the message that follows, perhaps with answers in it."""
     blocks: list[Any] = []
     for one in waiting:
-        shaped, into = (_block, blocks) if one.call.shape == "blocks" else (_result, made)
-        into.append(shaped(one.call, answer(one.call)) if one.late is None else one.late)
+        shaped, into = (_block, blocks) if one.shape == "blocks" else (_result, made)
+        into.append(shaped(one, answer(one)))
     if not blocks:
         return following
     if not isinstance(following, Mapping) or following.get("role") != "user":
@@ -223,14 +182,6 @@ def _answered(
     content = following.get("content")
     rest = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
     return {**following, "content": [*blocks, *rest]}
-
-
-def goes_whole(message: Any) -> bool:
-    """Whether a message that `completed` does not keep is left out, with nothing of it elsewhere.
-
-    So is a message that is a result; of one with blocks, some may stand elsewhere then.
-    """
-    return bool(results_of(message)) and not _blocks(_body(message), "tool_result")
 
 
 def _result(call: Call, answer: Answer) -> dict[str, Any]:
@@ -317,8 +268,6 @@ class Orphan:
     call: Call
     effect: Effect | None
     """What is known of it; None if it was never planned or begun under `once`."""
-    late: bool = False
-    """Whether its result is there, but not directly behind it."""
 
     @property
     def answer(self) -> Answer:
@@ -341,8 +290,6 @@ class Repaired:
     """Calls that have a result now, directly behind them."""
     removed: tuple[str, ...]
     """The ids of results that had no call, and are gone."""
-    said: tuple[Any, ...] = ()
-    """Messages of the model that an effect had recorded, and that are there now."""
 
 
 def orphans(state: Any, book: EffectBook, key: str) -> tuple[Orphan, ...]:
@@ -353,83 +300,50 @@ def orphans(state: Any, book: EffectBook, key: str) -> tuple[Orphan, ...]:
 def repair(state: Any, book: EffectBook, key: str) -> Repaired:
     """Give every call its result, in one change that rests on the conversation it has read."""
 
-    def step() -> Repaired:
-        parts = own_change(state, reason="tool calls without a result")
+    def note(parts: ChangeParts) -> Repaired:
         part = parts.part(handle_of(state))
         messages = _listed(state, key, part.get(key))
-        said = _said(state, book, key, messages)
-        found, lone = _orphans(book, [*messages, *said])
-        kept = None
-        if found or lone or said:
+        found, lone = _orphans(book, messages)
+        _check_places(state, key, found, lone)
+        if found or lone:
             answers = {(one.call.message, one.call.id): one.answer for one in found}
-            made = completed([*messages, *said], lambda call: answers[call.message, call.id])
-            kept = _write(part, key, messages, made)
-        plan = parts.plan()
-        if plan is not None:
-            if kept is not None:
-                kept.check(state.scope, key, plan[0].fences)
-            handle_of(state).core.run(plan[0])
-        return Repaired(found, lone, tuple(said))
+            made = completed(messages, lambda call: answers[call.message, call.id])
+            _write(part, key, messages, made)
+        return Repaired(found, lone)
 
-    return again(step)
+    return own_step(state, note, reason="tool calls without a result")
 
 
-def _said(state: Any, book: EffectBook, key: str, messages: list[Any]) -> list[Any]:
-    """Messages of the model that are results of effects, done since the conversation was written,
-    by a restore, too; what a tool gave stands behind its call, whatever it looks like."""
-    written = handle_of(state).history.log(key=key, limit=1)
-    calls = {call.id for message in messages for call in calls_of(message)}
-    return [
-        one.result
-        for one in (book.effects(done=True) if messages else ())
-        if one.ended_at is not None and one.ended_at > written[0].time and one.id not in calls
-        if _field(_body(one.result), "role") == "assistant" or _field(one.result, "type") == "ai"
-    ]
+def _check_places(state: Any, key: str, found: tuple[Orphan, ...], lone: tuple[str, ...]) -> None:
+    """Refuse a conversation in which a result would be thrown away that a call waits for."""
+    if late := {one.call.id for one in found}.intersection(lone):
+        raise InvalidInputError(
+            f"{state.scope}: in {key!r} something stands between the tool call {min(late)!r} and "
+            "its result: move the result directly behind its call, then repair"
+        )
 
 
-def _write(part: ScopedChange, key: str, messages: list[Any], made: list[Any]) -> Kept | None:
-    """Note what a conversation becomes; whom it is sealed for, if that is one as a whole.
-
-    Messages that stay are written as they are stored, and the key keeps its class and expiry.
-    """
+def _write(part: ScopedChange, key: str, messages: list[Any], made: list[Any]) -> None:
+    """Note what a conversation becomes; the key keeps its class and expiry."""
     stored = exact(part, key)
     assert stored is not None
-    if type(stored.value) is Typed:  # a list is one only if all of it is sealed
-        kept = subject_of(part, key, stored.value)
-        part.operations.append(Operation("set", key, made, KEEP, kept.name))
-        return kept
-    places: dict[int, list[int]] = {}
-    for place in reversed(range(len(messages))):
-        places.setdefault(id(messages[place]), []).append(place)
-    order = [places[id(one)].pop() if places.get(id(one)) else None for one in made]
-    changed = set(range(len(messages))).difference(order)
-    for place in sorted(changed):
-        if has_sealed(stored.value[place]) and not goes_whole(messages[place]):
-            raise InvalidInputError(
-                f"{part._reader.scope}: item {place} of {key!r} is sealed for a subject, and the "
-                "repair would have to write a part of it open: give the tool calls around it "
-                "their results yourself, with subject="
-            )
-    items = [
-        one if place is None else stored.value[place]
-        for place, one in zip(order, made, strict=True)
-    ]
-    if order[: len(messages)] == list(range(len(messages))):
-        part.extend(key, items[len(messages) :])
-    else:
-        part.operations.append(Operation("set", key, items, KEEP))
-    return None
+    if made[: len(messages)] == messages and type(stored.value) is not Typed:
+        part.extend(key, made[len(messages) :])
+        return
+    if has_sealed(stored.value):  # what stays would be written open
+        raise InvalidInputError(
+            f"{part._reader.scope}: messages of {key!r} are sealed for a subject, and the repair "
+            "would have to write them open: give the tool calls their results yourself, with "
+            "subject="
+        )
+    part.operations.append(Operation("set", key, made, KEEP))
 
 
 def _orphans(book: EffectBook, messages: list[Any]) -> tuple[tuple[Orphan, ...], tuple[str, ...]]:
     """Orphans, and the ids of results that belong to none."""
     opened, without = unpaired(messages)
-    found = tuple(Orphan(one.call, _effect(book, one.call), one.late is not None) for one in opened)
-    lone = [id for _, id in without]
-    for one in found:
-        if one.late:
-            lone.remove(one.call.id)
-    return found, tuple(lone)
+    found = tuple(Orphan(one, _effect(book, one)) for one in opened)
+    return found, tuple(id for _, id in without)
 
 
 def _effect(book: EffectBook, call: Call) -> Effect | None:

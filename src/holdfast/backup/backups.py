@@ -22,7 +22,7 @@ from holdfast.errors import (
     StateIntegrityError,
     UntrustedSignerError,
 )
-from holdfast.store.inner import Core, Trust, core_of
+from holdfast.store.inner import Core, Trust, announce, announced, core_of
 from holdfast.store.names.arguments import check_flag, check_text
 from holdfast.store.names.face import faced, writes
 from holdfast.store.names.threads import safe_point
@@ -89,6 +89,8 @@ class Backups:
         if store is not None and not isinstance(store, Store):
             raise InvalidInputError("Backups takes an open store, or None")
         self._core: Core | None = core_of(store) if store is not None else None
+        if self._core is not None:
+            self._core.check_store()
         if check_flag(encryption, "encryption") and self._core is not None:
             check_encrypted(self._core)
         trusted = set(Trust.of(trust, None).keys) if trust is not None else set()
@@ -121,7 +123,10 @@ class Backups:
         check_text(name, "the name of a backup", MOST_NAME)
         for flag, what in ((keys, "keys"), (full, "full"), (unsigned, "unsigned")):
             check_flag(flag, what)
-        return make(self._core, self._place, name=name, keys=keys, full=full, unsigned=unsigned)
+        with announced(self._core, "backup.", name=name) as told:
+            made = make(self._core, self._place, name=name, keys=keys, full=full, unsigned=unsigned)
+            told["id"] = made.id
+        return made
 
     def list(self) -> builtins.list[Backup]:
         """The backups at the place, newest first, but those whose manifest cannot be read."""
@@ -144,6 +149,13 @@ class Backups:
 
     def verify(self, id: str) -> BackupReport:
         """Read all of a backup: every object is there, and is what the signed manifest says."""
+        announce(self._core, "validation.started", id=id)
+        report = self._verified(id)
+        end = "completed" if report.ok else "failed"
+        announce(self._core, f"validation.{end}", id=id, findings=list(report.findings[:10]))
+        return report
+
+    def _verified(self, id: str) -> BackupReport:
         findings: list[str] = []
         objects = count = size = 0
         try:
@@ -181,7 +193,8 @@ class Backups:
         backup = manifest.read(self._place, id)
         if not check_flag(untrusted, "untrusted"):
             manifest.check_signer(backup, self._trusted)
-        return restore(self._core, self._place, backup, url)
+        with announced(self._core, "restore.", id=id):
+            return restore(self._core, self._place, backup, url)
 
     @writes
     def delete(self, id: str) -> PrunedBackups:
@@ -221,10 +234,13 @@ class Backups:
             newest = seen[one.lineage, one.signer] <= keep
             if not newest and (max_age is None or now - one.created > max_age):
                 old.append(one.id)
-        return self._delete(old)
+        with announced(self._core, "cleanup.", backups=len(old)):
+            return self._delete(old)
 
     def _delete(self, ids: Sequence[str]) -> PrunedBackups:
         self._place.drop([manifest.path_of(id) for id in ids])
+        for id in ids:
+            announce(self._core, "backup.deleted", id=id)
         try:
             objects, size = collect(self._place)
         except (StateIntegrityError, NewerFormatError, BackupNotFoundError) as error:

@@ -46,7 +46,7 @@ from holdfast.errors import (
     Unavailable,
     UntrustedSignerError,
 )
-from holdfast.store.inner import Core
+from holdfast.store.inner import Core, announce
 from holdfast.store.names.threads import safe_point, undivided
 
 # ---- claims -------------------------------------------------------------------------------------
@@ -191,6 +191,7 @@ def make(core: Core, place: Place, *, name: str, keys: bool, full: bool, unsigne
         made = _Making(core, place, run, [] if full else [one for one in known if one not in gone])
         with _room(), tempfile.TemporaryFile(prefix="holdfast-backup-") as spool:
             made.read(spool, keys)
+            announce(core, "backup.progress", name=name, id=run, step="read")
             made.send(spool)
         return made.finish(name, created, keys)
     except BackupNotFoundError:

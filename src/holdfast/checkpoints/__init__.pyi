@@ -11,14 +11,14 @@ from holdfast.checkpoints.export_import import Imported as Imported
 from holdfast.checkpoints.group import Group
 from holdfast.checkpoints.locate import Description
 from holdfast.checkpoints.operation import AsyncOperationBlock
-from holdfast.checkpoints.policy.optimizer import Costs, Proposal
+from holdfast.checkpoints.policy.optimizer import Cost, Proposal
 from holdfast.checkpoints.policy.policies import Explained
 from holdfast.checkpoints.policy.policy import Condition as Condition
 from holdfast.checkpoints.policy.policy import Policy as Policy
 from holdfast.checkpoints.policy.policy import PolicyFrequency as PolicyFrequency
 from holdfast.checkpoints.policy.policy import PolicyRetention as PolicyRetention
 from holdfast.checkpoints.policy.policy import PolicySetting as PolicySetting
-from holdfast.checkpoints.policy.policy_engine import Sampler, Triggered
+from holdfast.checkpoints.policy.policy_engine import Triggered
 from holdfast.checkpoints.policy.tracker import PolicyEvent as PolicyEvent
 from holdfast.checkpoints.request import CheckpointRequest as CheckpointRequest
 from holdfast.checkpoints.request import Locator as Locator
@@ -101,7 +101,7 @@ class Checkpoints:
     async def recover(self, **where: Any) -> Recovered:
         """Return to the newest checkpoint that is whole, of those that fit; again, if done again.
 
-        Damaged ones are set aside, with the reason: the report names each one that was tried. Also
+        Damaged ones are passed over: the report names each that was tried, with the reason. Also
         where damage keeps the newest state from being read; then that state is not kept. What
         the checkpoint rests on is no reason to pass it over: the report says how that is.
         """
@@ -133,24 +133,15 @@ class Optimizer:
     It reads all checkpoints of an agent's history, each time it is asked about an agent.
     """
     def __init__(self, store: Store, *, defaults: Iterable[Policy] = ...) -> None: ...
-    async def costs(self, agent: Any) -> Costs:
+    async def costs(self, agent: Any) -> list[Cost]:
         """What policies have cost, the dearest first, by the checkpoints in the history.
 
-        Damaged entries are passed over, and named in `unread`.
+        Damaged entries are passed over; `verify` names them.
         """
-    async def propose(
-        self, agent: Any, bounds: Mapping[str, tuple[float, float]] | None = None
-    ) -> list[Proposal]:
+    async def propose(self, agent: Any) -> list[Proposal]:
         """For each policy the shortest longer interval that is worth it, the best first.
 
-        `bounds` are the least and the most interval, in milliseconds, by the policies' ids; then
-        no others are touched.
-        """
-    async def adapt(self, agent: Any, bounds: Mapping[str, tuple[float, float]]) -> list[Proposal]:
-        """Set the best of the intervals that are proposed within the bounds, one policy at a time.
-
-        Gives what was set; empty if nothing would be saved. The one that is set in place of a
-        default policy demands no encryption of exports either.
+        To take one, give its policy to `Policies.set`.
         """
 
 class Policies:
@@ -158,15 +149,15 @@ class Policies:
 
     One of them watches a store in a process: it sees this process's writes, and takes note of
     others' when it next looks. With `watch=False` policies are set and explained, and nothing
-    fires. `defaults` replaces the two default policies. `metrics` are your own: a function of
-    the scope, or None for a value that is given with `record`.
+    fires. `defaults` replaces the two default policies. `metrics` are the names of your own, whose
+    values you give with `record`.
     """
     def __init__(
         self,
         store: Store,
         *,
         defaults: Iterable[Policy] = ...,
-        metrics: Mapping[str, Sampler | None] | None = None,
+        metrics: Iterable[str] = (),
         watch: bool = True,
     ) -> None: ...
     async def __aenter__(self) -> Self: ...

@@ -137,7 +137,7 @@ class Checkpoints:
     def recover(self, **where: Any) -> restoring.Recovered:
         """Return to the newest checkpoint that is whole, of those that fit; again, if done again.
 
-        Damaged ones are set aside, with the reason: the report names each one that was tried. Also
+        Damaged ones are passed over: the report names each that was tried, with the reason. Also
         where damage keeps the newest state from being read; then that state is not kept. What
         the checkpoint rests on is no reason to pass it over: the report says how that is.
         """

@@ -24,7 +24,7 @@ from holdfast.checkpoints.export_file import (
     sign_description,
 )
 from holdfast.checkpoints.policy.policy import CIPHER, policy_of
-from holdfast.errors import DamagedIndexError, InvalidInputError, LimitExceededError
+from holdfast.errors import InvalidInputError, LimitExceededError
 from holdfast.seal.codec import Typed
 from holdfast.seal.compress import NAMES
 from holdfast.seal.keys import key_for
@@ -96,7 +96,10 @@ class Source:
         rules = self._rules()
         for view, key, slot in self.slots():
             masked = masks(self.reader, view, key, [slot], rules, reveal=reveal)
-            yield key, slot, MASK if masked else self.reader.value(view, key, slot, True)
+            value = MASK if masked else self.reader.value(view, key, slot, True)
+            if (hide := self.reader.core.redact) is not None and not reveal:
+                value = hide(value)
+            yield key, slot, value
 
     def tell(self) -> None:
         """Tell gates of the sensitive keys that are about to be read; they may refuse that."""
@@ -149,11 +152,7 @@ class Source:
 
     def measure(self) -> tuple[int, int, bytes]:
         """Keys, bytes and SHA-256 of the content. Every value is read, and so checked."""
-        try:
-            return self._measure()
-        except DamagedIndexError:  # the entries say the same as the index
-            self.reader.rebuild()
-            return self._measure()
+        return self.reader.past_damage(lambda _: self._measure())
 
     def _measure(self) -> tuple[int, int, bytes]:
         keys, size, check = 0, 0, hashlib.sha256()

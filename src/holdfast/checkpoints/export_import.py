@@ -385,7 +385,7 @@ class _Stage:
         self._expire(key, meta)
 
     def _expire(self, key: str, meta: Meta) -> None:
-        if meta.expires:
+        if meta.expires or meta.schema:
             self._note("expire", key, None, len(key), terms_of(meta))
 
     def _note(self, kind: str, key: str, value: Any, size: int, terms: Terms | None = None) -> None:

@@ -24,6 +24,7 @@ from holdfast.errors import (
     TimelineNotFoundError,
 )
 from holdfast.store.inner import (
+    CHECKPOINTS,
     ENDED,
     Body,
     Change,
@@ -190,7 +191,11 @@ def save_all(core: Core, wanted: Sequence[Wanted]) -> list[Saved]:
     for plan in plans:
         if not isinstance(plan, Saved):
             core.committer.submit(plan[0])
-    return [plan if isinstance(plan, Saved) else _finished(core, *plan) for plan in plans]
+    done = [plan if isinstance(plan, Saved) else _finished(core, *plan) for plan in plans]
+    for one in done:
+        if one.outcome in ("saved", "failed"):
+            core.meter.add(CHECKPOINTS, (one.outcome,))
+    return done
 
 
 def switched_off() -> bool:

@@ -10,9 +10,7 @@ finds it among those that are held.
 
 from __future__ import annotations
 
-import inspect
 import os
-import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import (
@@ -23,7 +21,7 @@ from contextlib import (
 )
 from dataclasses import dataclass, field, replace
 from functools import wraps
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, TypeVar
 
 from holdfast.checkpoints.create import make, release
@@ -51,7 +49,7 @@ from holdfast.store.state import State
 _F = TypeVar("_F", bound=Callable[..., Any])
 _A = TypeVar("_A", bound=Callable[..., Awaitable[Any]])
 OUTCOMES = ("revert", "keep")
-_NEUTRAL = {entry.CHECKPOINT, entry.PRUNE, entry.REKEY, entry.LOST, entry.TAKEN}
+_NEUTRAL = {entry.CHECKPOINT, entry.PRUNE, entry.REKEY, entry.LOST, entry.TAKEN, entry.SPOILT}
 """What changes no key."""
 
 
@@ -149,36 +147,6 @@ def check_operation(function: object, *, awaited: bool) -> None:
             "holdfast.checkpoints.Checkpoints, or the block `with checkpoints.operation(...)` "
             "inside of it"
         )
-
-
-def check_place() -> None:
-    """Refuse a block inside of a generator: the generator is left in the middle of it.
-
-    What its reader writes between two items would count as the operation's, and one that is not
-    read to its end would end it at any time, in any task. A generator that is a context manager
-    has no reader, but a block of its own: what is around that is looked at.
-    """
-    frame: FrameType | None = sys._getframe()
-    while frame is not None and frame.f_globals.get("__name__") in (__name__, made.__module__):
-        frame = frame.f_back  # up to where the block stands
-    while frame is not None:
-        code, outer = frame.f_code, frame.f_back
-        if _in_contextlib(frame):
-            if code.co_name == "inner":
-                return  # a function that is decorated ends before anything is yielded
-        elif not code.co_flags & (inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR):
-            return
-        elif outer is None or not _in_contextlib(outer):
-            raise InvalidInputError(
-                "an operation inside of a generator would take in what the generator's reader "
-                "writes between two items: put the block around what reads it, or into a "
-                "function that the generator calls"
-            )
-        frame = outer
-
-
-def _in_contextlib(frame: FrameType) -> bool:
-    return frame.f_globals.get("__name__") == "contextlib"
 
 
 def _there(handle: LineHandle, checkpoint: Checkpoint) -> bool:
@@ -300,8 +268,8 @@ class OperationBlock(AbstractContextManager[Running]):
     `running.reverted`; or it is left as it is (`keep`), with its checkpoint held. What other
     threads write is no part of it, unless they enter `holdfast.sync.Store.acting` with
     `operation=running.operation`. A function that it decorates is a plain one: `async def` and
-    generators, which run later, are refused; so is the block inside of a generator, whose reader
-    would write in the middle of it.
+    generators, which run later, are refused. Put no block into a generator: what its reader writes
+    between two items would count as the operation's.
     """
 
     def __init__(self, state: State, operating: Operating) -> None:
@@ -339,7 +307,6 @@ class OperationBlock(AbstractContextManager[Running]):
             yield end(self._operating.end, handle_of(self._state), running, error)
 
     def _begin(self) -> str:
-        check_place()
         if not self._busy.acquire(blocking=False):
             raise InvalidInputError("this operation is running; make another for another block")
         self._cause = acting(operation=self._operating.label())
@@ -382,8 +349,8 @@ class AsyncOperationBlock(made(OperationBlock), AbstractAsyncContextManager[Runn
     error and in `running.reverted`; or it is left as it is (`keep`), with its checkpoint held.
     Tasks that are started inside the block are part of it; what they write behind its end is not
     undone by it: wait for them inside the block. A function that it decorates is an `async def`;
-    plain ones and generators are refused; so is the block inside of a generator, whose reader
-    would write in the middle of it.
+    plain ones and generators are refused. Put no block into a generator: what its reader writes
+    between two items would count as the operation's.
     """
 
     def __call__(self, function: _A) -> _A:

@@ -21,7 +21,7 @@ from holdfast.checkpoints.create import (
     release,
     unmet,
 )
-from holdfast.checkpoints.locate import Tried, candidates, examine, good, locate
+from holdfast.checkpoints.locate import Tried, examine, good, locate
 from holdfast.checkpoints.request import CheckpointRequest, Locator, RestoreRequest
 from holdfast.errors import (
     CheckpointNotFoundError,
@@ -82,7 +82,7 @@ from holdfast.store.inner import (
 )
 from holdfast.store.names.arguments import unawaited
 from holdfast.store.names.cause import Cause, cause_now
-from holdfast.store.names.items import Checkpoint, Restored, said
+from holdfast.store.names.items import Checkpoint, Restored
 from holdfast.store.names.scope import check_key
 from holdfast.store.rules.classes import sensitive
 
@@ -506,9 +506,6 @@ def _shown(ledger: Ledger, slot: Slot | None) -> Any:
 
 
 FAILED = "the simulation failed"
-MOST_NOTED = 50
-"""Damaged checkpoints that a recovery notes as set aside, and the length of each reason."""
-_REASON = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -538,8 +535,6 @@ class Recovered:
 
     result: RestoreResult
     tried: tuple[Tried, ...]
-    set_aside: tuple[str, ...]
-    """Ids of the damaged ones, which no later recovery tries again."""
 
     def __str__(self) -> str:
         lines = [
@@ -682,18 +677,13 @@ def confirm(handle: LineHandle, which: Any) -> Checkpoint | None:
 
 
 def recover(handle: LineHandle, where: Locator) -> Recovered:
-    """Return to the newest checkpoint that is whole; damaged ones are set aside and named.
+    """Return to the newest checkpoint that is whole; damaged ones are named.
 
     Whatever it rests on: a newer state of its own is worth more than none. The report names that.
-    One that was set aside is looked at again if it is named: it may be mended since.
     """
     tried: list[Tried] = []
-    aside = _set_aside(handle)
     found: Checkpoint | None = None
     for one in good(handle, where, tried):
-        if one.id in aside and where.id is None and where.name is None:
-            tried.append(Tried(one.id, one.name, False, f"set aside before: {aside[one.id]}"))
-            continue
         tried.append(examine(handle, one))
         if tried[-1].valid:
             found = one
@@ -705,19 +695,7 @@ def recover(handle: LineHandle, where: Locator) -> Recovered:
         )
     request = RestoreRequest(found, past_damage=True, dependencies="ignore", reason="recovery")
     result = restore(handle, request)
-    bad = [one for one in tried if not one.valid]
-    if any(one.id not in aside for one in bad):
-        noted = {one.id: one.reason[:_REASON] for one in bad[:MOST_NOTED]}
-        make(handle, CheckpointRequest(f"recovered {found.id}", "recovery"), set_aside=noted)
-    return Recovered(result, tuple(tried), tuple(one.id for one in bad))
-
-
-def _set_aside(handle: LineHandle) -> dict[str, str]:
-    """Checkpoints that earlier recoveries found damaged, and why."""
-    found: dict[str, str] = {}
-    for one in candidates(handle, Locator(type="recovery")):
-        found = {**said(one.metadata, "set_aside", {}), **found}
-    return found
+    return Recovered(result, tuple(tried))
 
 
 # simulation

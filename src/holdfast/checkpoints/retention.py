@@ -585,6 +585,7 @@ class Retention:
 
     def _mark(self, kind: str, checkpoint: Checkpoint, reason: str) -> None:
         """Mark a checkpoint; refused if it is gone by the time of the commit."""
+        # No book: a mark is a text, not a mapping, and its change stands on the checkpoint's entry.
         main = self._main(checkpoint)
         check_text(reason, "the reason", 1000)
         main.history.points.find(checkpoint)
@@ -667,7 +668,8 @@ def _judge(
     # One that is over a count goes, whatever the clock says; only what is left goes by age alone.
     reasons = sorted(filter(None, (rule.over(n, age) for rule, n in rules)), reverse=True)
     over = reasons[0] if reasons else ""
-    return Judged(one, not over, f"over its {over}" if over else "within its rule")
+    of = next((f" ({tag})" for tag in one.tags if tag.startswith("policy:")), "")
+    return Judged(one, not over, f"over its {over}" if over else f"within its rule{of}")
 
 
 def _confirmed(lines: list[LineHandle], now: datetime) -> bool:

@@ -293,6 +293,9 @@ _decode = msgspec.msgpack.Decoder(Schedule).decode
 class Schedules:
     """The schedules of one open store, for adding, removing and looking."""
 
+    # No book: a schedule is a cell, not a record of a scope. It is neither restored nor forked, and
+    # how far it is moves on under the runner's lease.
+
     def __init__(self, core: Core) -> None:
         self.core = core
         self.cells = ScheduleCells(core)

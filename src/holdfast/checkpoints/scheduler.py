@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import logging
+import math
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -60,7 +59,7 @@ if TYPE_CHECKING:
 
 
 # ---- runner -------------------------------------------------------------------------------------
-# Running schedules: one runner among all processes, one heap, one timer.
+# Running schedules: one runner among all processes, one timer.
 #
 # Whoever holds the lease `LEASE` runs what is due; the others look now and then whether it is free.
 # All that a runner writes is under the lease: checkpoints, what jobs write, and the cells that say
@@ -90,7 +89,6 @@ NOTHING = ("unchanged", "unmet", "overtaken", "absent", "disabled")
 _PASSING = (Unavailable, OutcomeUnknown)
 """Errors after which the same slot is tried again."""
 _log = logging.getLogger("holdfast.schedules")
-_numbers = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +114,7 @@ Job = Callable[[Run], Any]
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """A schedule in the heap."""
+    """A schedule, and when it is due."""
 
     key: bytes
     cell: bytes
@@ -124,8 +122,6 @@ class _Entry:
     schedule: Schedule
     due: float = 0.0
     """By the monotonic clock."""
-    ticket: int = -1
-    """Of its place in the heap that counts; those before do not."""
     head: tuple[bytes, int] | None = None
     """Where the timeline ended when nothing was left to save."""
     retry: float = FIRST_RETRY
@@ -152,7 +148,6 @@ class Runner:
         self._asking = Asking(core, LEASE, duration, None, None)
         self._lease: Lease | None = None
         self._entries: dict[bytes, _Entry] = {}
-        self._heap: list[tuple[float, int, _Entry]] = []
         self._counted: bytes | None = None
         self._fresh = True
         """All cells have to be read again."""
@@ -185,10 +180,9 @@ class Runner:
         except BaseException:
             self._forget()  # what was due and is not run yet is found again
             raise
-        if self._heap and self._heap[0][0] <= self._until:
+        if (due := self._next_due()) <= self._until:
             return ran, 0.0
-        left = self._heap[0][0] - self.core.clock.ticks() if self._heap else LOOK
-        return ran, min(max(left, GRAIN), LOOK)
+        return ran, min(max(due - self.core.clock.ticks(), GRAIN), LOOK)
 
     @property
     def held(self) -> bool:
@@ -211,7 +205,7 @@ class Runner:
         self._forget()
 
     def _forget(self) -> None:
-        self._entries, self._heap, self._fresh = {}, [], True
+        self._entries, self._fresh = {}, True
 
     def _held(self) -> Lease | None:
         if self._lease is not None and not self._sure(self._lease):
@@ -243,9 +237,6 @@ class Runner:
             for entry in self._entries.values():
                 if isinstance(entry.schedule.when, Cron):
                     self._plan(entry)
-        if len(self._heap) > 2 * len(self._entries) + TOGETHER:
-            self._heap = [place for place in self._heap if self._counts(place)]
-            heapq.heapify(self._heap)
 
     def _read(self) -> None:
         before, self._entries = self._entries, {}
@@ -260,9 +251,6 @@ class Runner:
                     continue
                 self._plan(entry)
             self._entries[key] = entry
-        for entry in before.values():
-            if self._entries.get(entry.key) is not entry:
-                entry.ticket = -1
 
     def _plan(self, entry: _Entry) -> None:
         """Find out when a schedule is due, from how far it is said to be."""
@@ -272,7 +260,7 @@ class Runner:
             return
         elapsed = (self.core.clock.claimed() - schedule.at) / 1_000_000
         wait = waiting(schedule.when, elapsed, schedule.shift, first=not schedule.runs)
-        self._push(entry, ticks + wait)
+        entry.due = ticks + wait
 
     def _plan_cron(self, entry: _Entry, when: Cron, ticks: float) -> None:
         now = self._own_time(entry.schedule)
@@ -283,30 +271,22 @@ class Runner:
         except InvalidInputError:  # no such zone on this machine
             _log.exception("the schedule %r cannot be run here", entry.schedule.name)
             slot = None
+        entry.due = math.inf
         if slot is not None:
-            late = slot <= now
-            self._push(entry, ticks + (entry.schedule.shift if late else slot - now))
+            entry.due = ticks + (entry.schedule.shift if slot <= now else slot - now)
 
     def _own_time(self, schedule: Schedule) -> float:
         """The wall clock, set back by what jitter makes the schedule later."""
         return self.core.clock.claimed() / 1_000_000 - schedule.shift
 
-    def _push(self, entry: _Entry, due: float) -> None:
-        entry.due, entry.ticket = due, next(_numbers)
-        heapq.heappush(self._heap, (due, entry.ticket, entry))
-
-    @staticmethod
-    def _counts(place: tuple[float, int, _Entry]) -> bool:
-        return place[2].ticket == place[1]
-
     def _due(self) -> list[_Entry]:
         """Schedules whose time has come; some of them if they are many."""
-        found: list[_Entry] = []
-        while self._heap and self._heap[0][0] <= self._until and len(found) < TOGETHER:
-            place = heapq.heappop(self._heap)
-            if self._counts(place) and self._choose(place[2]):
-                found.append(place[2])
-        return found
+        ready = [entry for entry in self._entries.values() if entry.due <= self._until]
+        ready.sort(key=lambda entry: entry.due)
+        return [entry for entry in ready[:TOGETHER] if self._choose(entry)]
+
+    def _next_due(self) -> float:
+        return min((entry.due for entry in self._entries.values()), default=math.inf)
 
     def _choose(self, entry: _Entry) -> bool:
         """Set the slot to run; False if the wall clock says that it is not yet time."""
@@ -413,7 +393,7 @@ class Runner:
 
     def _again(self, entry: _Entry) -> None:
         """The storage could not serve: the same slot, after a while."""
-        self._push(entry, self.core.clock.ticks() + entry.retry)
+        entry.due = self.core.clock.ticks() + entry.retry
         entry.retry = min(2 * entry.retry, LAST_RETRY)
 
     def _advanced(self, entry: _Entry, *, runs: int, failed: str | None = None) -> Schedule:
@@ -434,7 +414,7 @@ class Runner:
         else:
             now = self.core.clock.ticks()
             due = on_grid(entry.schedule.when, entry.due, now)
-            self._push(entry, due if again is None else min(due, now + again))
+            entry.due = due if again is None else min(due, now + again)
 
     def _store(self, ended: list[tuple[_Entry, str | None]], lease: Lease) -> None:
         """Say in the cells how far these schedules are, if the lease is still held."""
@@ -528,6 +508,7 @@ class Scheduler(Startable):
         for name, job in self._jobs.items():
             check_plain_function(job, f"the job {name!r}")
         self._core = core_of(store)
+        self._core.check_store()
         if policies is not None and not isinstance(policies, Policies):
             raise InvalidInputError(
                 "policies takes a holdfast.checkpoints.Policies of the same store; where that is "

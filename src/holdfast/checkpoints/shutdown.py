@@ -12,25 +12,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from msgspec import Struct
+
 from holdfast.checkpoints.checkpoint_keys import COLLECTED
 from holdfast.checkpoints.group import Wanted, save_all, switched_off
 from holdfast.checkpoints.schedule import Target, target_of
 from holdfast.errors import InvalidInputError
-from holdfast.store.inner import (
-    Asked,
-    Change,
-    Core,
-    Gate,
-    LineHandle,
-    Operation,
-    Written,
-    build_change,
-)
+from holdfast.store.inner import Book, Change, Core, Gate, LineHandle, Written
 from holdfast.store.names.arguments import check_plain_function, listed, ran
-from holdfast.store.names.cause import acting, cause_now
+from holdfast.store.names.cause import acting
 from holdfast.store.names.items import Checkpoint
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.threads import read_away, surely, to_the_end
+from holdfast.store.state import State
 
 if TYPE_CHECKING:
     from holdfast.store import store as blocking
@@ -116,7 +110,8 @@ class ShutdownCheckpoints:
         """
         with self._lock:
             self._over = False
-            note_taken(self._core, to)
+            for one in to:
+                one.book.step(lambda page: page.delete(_ID))
 
     def __exit__(
         self,
@@ -277,7 +272,13 @@ class _Signals:
 # crash finds nothing that was done before. Nor does one after a restore, for it is sticky.
 
 
-_KEY = COLLECTED.prefix + "collected"
+_ID = "collected"
+
+
+class Collected(Struct):
+    """What was collected of a participant; there is one such record in a timeline."""
+
+    value: Any
 
 
 class Participant(Protocol):
@@ -304,7 +305,7 @@ class Participation:
     def __init__(self, core: Core, target: Any, participant: Participant) -> None:
         scope, timeline = target_of(core, target)
         self.line = (Scope.parse(scope or ""), timeline)
-        self._handle = LineHandle(core, *self.line)
+        self.book = Book(State(LineHandle(core, *self.line)), COLLECTED, Collected)
         self._participant = participant
         for name in ("collect", "restore"):
             function = getattr(participant, name, None)
@@ -312,8 +313,8 @@ class Participation:
 
     def kept(self) -> list[Any]:
         """What was collected, as the only item; empty if nothing was, or somebody took it."""
-        found = self._handle.reader.get(_KEY, None, None, False)
-        return [] if found is None else [found["value"]]
+        found = self.book.get(_ID)
+        return [] if found is None else [found.value]
 
     def give(self, kept: Any) -> None:
         """Let it have that again."""
@@ -330,10 +331,8 @@ class Participation:
     def keep(self, held: list[Any]) -> None:
         """Store what was collected. What cannot be stored keeps nothing else from being stored."""
         try:
-            for value in held:
-                operation = Operation("set", _KEY, {"value": value})
-                change, _ = self._handle._plan([operation], self._handle._version)
-                self._handle.core.run(change)
+            if held:
+                self.book.step(lambda page: page.put(_ID, Collected(held[0])))
         except Exception as error:
             _log.error("%s: what was collected is not kept: %s", self.line[0], error)
 
@@ -348,15 +347,6 @@ def participations(core: Core, given: Mapping[Any, Participant] | None) -> list[
     if len({one.line for one in made}) < len(made):
         raise InvalidInputError("participants have a timeline each: what one holds is kept there")
     return made
-
-
-def note_taken(core: Core, by: Sequence[Participation]) -> None:
-    """Note that these have what was kept for them: all, or none."""
-    asked: list[Asked] = [(*one.line, [Operation("delete", _KEY)], {}, None) for one in by]
-    if asked:
-        change = build_change(core, asked, cause=cause_now())
-        change.linked = False  # they have nothing to do with each other
-        core.run(change)
 
 
 # ---- shutdown signals ---------------------------------------------------------------------------

@@ -14,7 +14,6 @@ import click
 
 from holdfast.cli import output
 from holdfast.cli.commands import Group
-from holdfast.cli.completion import complete_scope
 from holdfast.cli.failures import AgentFailed, exit_code
 from holdfast.cli.options import (
     agent_argument,
@@ -429,10 +428,9 @@ def handovers(session: Session, agent: str, task: str | None, waiting: bool, cha
     session.table(
         "handovers",
         found,
-        "handover=id, task, from=giver, to=taker, status, offered=offered_at, term, messages, "
+        "handover=id, task, from=giver, to=taker, status, offered=offered_at, messages, "
         "reason, answer",
         about={"scope": scope},
-        term=lambda one: f"{one.term:g} s" if one.term is not None else "",
     )
 
 
@@ -648,7 +646,7 @@ async def _run_async(
 
 
 @agent.verb()
-@click.argument("agents", nargs=-1, metavar="[AGENT]...", shell_complete=complete_scope)
+@click.argument("agents", nargs=-1, metavar="[AGENT]...")
 @click.option("--interval", type=float, default=1800.0, show_default=True, metavar="SECONDS",
               help="Between routine checkpoints.")  # fmt: skip
 @click.option("--tolerance", type=float, default=300.0, show_default=True, metavar="SECONDS",

@@ -14,7 +14,7 @@ from holdfast.cli.commands import Group
 from holdfast.cli.failures import in_options
 from holdfast.cli.options import together
 from holdfast.cli.session import Session
-from holdfast.errors import BackupNotFoundError, StateIntegrityError
+from holdfast.errors import BackupNotFoundError, StateIntegrityError, StoreNotFoundError
 from holdfast.store.inner import core_of
 
 if TYPE_CHECKING:
@@ -153,6 +153,11 @@ def _opened(
     session: Session, no_store: bool, trust: tuple[str, ...], **where: Any
 ) -> Iterator[tuple[Backups, Store | None]]:
     """The backups, with the store if it is there: it knows its signer, and what was erased."""
+    if not no_store and not session.there():
+        raise StoreNotFoundError(
+            f"there is no store at {session.path!r}; if it is lost, and a backup is to bring it "
+            "back, give --no-store, and --trust with the public key of its signer or --untrusted"
+        )
     if no_store:
         yield _backups(None, trust=trust or None, **where), None
         return

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,7 +16,6 @@ from holdfast.cli.restore import checkpoints_of, located, locating_options
 from holdfast.cli.session import Session, point
 from holdfast.errors import (
     CheckpointNotFoundError,
-    InvalidInputError,
     PointNotFoundError,
     PrunedError,
 )
@@ -85,7 +79,7 @@ def list_(session: Session, /, scope: str, limit: int | None, **where: Any) -> N
     "--all", "everything", is_flag=True, help="Also where it comes from, size, integrity."
 )
 def show(session: Session, scope: str, which: str, everything: bool) -> None:
-    """One checkpoint, by its name, its number, its id (TIMELINE@NUMBER) or its hash."""
+    """One checkpoint, by its name, its number or its id (TIMELINE@NUMBER)."""
     with session.read(scope) as state:
         found = _find(state, which)
         known = fields_of(checkpoints_of(state).inspect(found)) if everything else {}
@@ -129,23 +123,16 @@ def cosign(session: Session, scope: str, which: str, signer: str) -> None:
 
 @checkpoint.verb()
 @scope_argument
-def held(session: Session, scope: str) -> None:
-    """Checkpoints that are not removed: of operations, of recoveries, and backups of restores."""
-    with session.read(scope) as state:
-        found = checkpoints_of(state).held()
-    columns = "id=checkpoint.id, why, name=checkpoint.name, time=checkpoint.time"
-    rows = [{**plain(one.checkpoint), "why": one.why} for one in found] if session.json else found
-    session.table("held", rows, columns)
+@click.argument("which", metavar="[CHECKPOINT]", required=False)
+def why(session: Session, scope: str, which: str | None) -> None:
+    """What keeps a checkpoint from going: pins, holds, operations, restores, forks, …
 
-
-@checkpoint.verb()
-@scope_argument
-@which_argument
-def why(session: Session, scope: str, which: str) -> None:
-    """What keeps a checkpoint from going: pins, holds, operations, forks, dependencies, …"""
+    Without CHECKPOINT, all that is kept of the timeline, and what ends that.
+    """
     with session.read(scope) as state:
-        found = state.why_kept(_find(state, which))
-    session.table("why", found, "reason, text, by, until")
+        found = state.why_kept(_find(state, which) if which is not None else None)
+    said = [replace(one, text=in_options(one.text), until=in_options(one.until)) for one in found]
+    session.table("why", said, "point, reason, text, by, until")
     if not found:
         session.note("nothing keeps it: the rules of retention decide")
 
@@ -198,9 +185,7 @@ def _key(session: Session, given: dict[str, Any], *, new: bool = False) -> str |
 @checkpoint.verb()
 @scope_argument
 @click.argument("which", metavar="[CHECKPOINT]", required=False)
-@click.option(
-    "--out", "-o", metavar="FILE", required=True, help="Written whole or not at all; -: stdout."
-)
+@click.option("--out", "-o", metavar="FILE", required=True, help="Written whole or not at all.")
 @click.option(
     "--format",
     type=click.Choice(["holdfast", "json", "protobuf"]),
@@ -215,33 +200,14 @@ def export(session: Session, /, scope: str, which: str | None, out: str, **given
     """Write a checkpoint (default the newest) with all of its state to one file."""
     from holdfast.checkpoints.export import export_checkpoint
 
-    if out == "-" and session.json:
-        raise InvalidInputError("-o - writes the export to stdout, where --json would write, too")
-    with session.read(scope) as state, _place(out) as file:
+    with session.read(scope) as state:
         at = point(which) if which is not None else None
         key = _key(session, given, new=True)
-        done = export_checkpoint(state, file, at=at, key=key, **given)
+        done = export_checkpoint(state, out, at=at, key=key, **given)
     how = "encrypted" if done.encrypted else "not encrypted"
     how += ", signed" if done.signer else ", not signed"
     what = f"{scope}: checkpoint {done.name!r}, {done.checkpoint}, {done.keys} keys"
-    if out == "-":
-        output.note(f"{what} ({how})")
-    else:
-        session.tell(done, f"{what}, is in {out} ({how})")
-
-
-@contextmanager
-def _place(out: str) -> Iterator[str]:
-    """The file to write; what is for stdout goes there when it is whole."""
-    if out != "-":
-        yield out
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "export")
-        yield path
-        with open(path, "rb") as file:
-            shutil.copyfileobj(file, sys.stdout.buffer)
-        sys.stdout.buffer.flush()
+    session.tell(done, f"{what}, is in {out} ({how})")
 
 
 @checkpoint.verb("import")

@@ -1,19 +1,22 @@
-"""Commands that take the global options in any place, and are loaded when they are used."""
+"""Commands that take the global options anywhere, are loaded when used, and completed in shells."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.session import Session
 
+if TYPE_CHECKING:
+    from click.shell_completion import ShellComplete
+
 EPILOG = "Global options (--store, --key, --json …) may stand here, too: see holdfast --help."
 Function = Callable[..., Any]
 SAME = {"run": "create", "make": "create", "new": "create", "ls": "list", "check": "verify"}
-SAME |= {"rm": "delete", "remove": "delete", "history": "log", "undo": "revert"}
+SAME |= {"rm": "delete", "remove": "delete", "history": "log"}
 SAME |= {"rollback": "restore", "status": "doctor", "health": "doctor"}
 """Words that other programs have for commands of ours."""
 _pass_session = click.make_pass_decorator(Session, ensure=True)
@@ -150,3 +153,36 @@ class LazyGroup(Group):
         module, _, name = home.partition(":")
         found: click.Command = getattr(import_module(module), name)
         return found
+
+
+# ---- words of this program in a shell ----------------------------------------------------------
+
+
+@command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(session: Session, shell: str) -> None:
+    """The script that completes holdfast's words in a shell.
+
+    \b
+    bash: echo 'eval "$(holdfast completion bash)"' >> ~/.bashrc
+    zsh:  echo 'eval "$(holdfast completion zsh)"' >> ~/.zshrc
+    fish: holdfast completion fish > ~/.config/fish/completions/holdfast.fish
+    """
+    context = click.get_current_context()
+    click.echo(_protocol(context.find_root().command, session, shell).source())
+
+
+def answer(root: click.Command, session: Session, instruction: str) -> int:
+    """What a shell asks with `SHELL_complete`."""
+    shell, _, _ = instruction.partition("_")
+    click.echo(_protocol(root, session, shell).complete())
+    return 0
+
+
+def _protocol(root: click.Command, session: Session, shell: str) -> ShellComplete:
+    from click import shell_completion
+
+    found = shell_completion.get_completion_class(shell)
+    if found is None:
+        raise click.UsageError("completion knows bash, zsh and fish")
+    return found(root, {"obj": session}, "holdfast", "_HOLDFAST_COMPLETE")

@@ -5,9 +5,7 @@ from __future__ import annotations
 import cmd
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
-from itertools import islice
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -43,7 +41,7 @@ def debug(
     """Step through the entries of a scope: what the state was, what changed it, and who.
 
     A console with commands (`help` lists them) on a terminal; from a pipe it takes a command a
-    line, and ends at the first that fails. Nothing is changed, but that `fork` begins a timeline.
+    line, and ends at the first that fails. Nothing is changed.
     """
     with session.read(scope) as state:
         console = Console(session, state, reveal=reveal)
@@ -57,9 +55,6 @@ def debug(
             console.run(sys.stdin)
 
 
-PAGE = 200
-VERSIONS = 1000
-"""Versions of a key that `blame` looks at."""
 _SHORT = {
     "n": "next",
     "b": "back",
@@ -187,30 +182,6 @@ class Console(cmd.Cmd):
         self.go(wanted)
         self.do_where()
 
-    def do_find(self, text: str) -> None:
-        """find TEXT: forward to the next entry that has it in a key, kind, actor or reason"""
-        self._find(text, range(self.number + 1, self._head + 1))
-
-    def do_rfind(self, text: str) -> None:
-        """rfind TEXT: backward to such an entry"""
-        self._find(text, range(self.number - 1, 0, -1))
-
-    def _find(self, text: str, numbers: Iterable[int]) -> None:
-        for one in self._whole(numbers):
-            cause = one.cause
-            texts = (*one.keys, *one.kinds, cause.actor, cause.reason, cause.correlation)
-            if any(text in part for part in texts if part):
-                self.number = one.sequence
-                self.do_where()
-                return
-        raise MissingError(f"no entry from here on has {text!r}")
-
-    def _whole(self, numbers: Iterable[int]) -> Iterator[Entry]:
-        """Entries by their numbers; where one stands at a damaged one, `where` says what is."""
-        for number in numbers:
-            with suppress(StateIntegrityError):  # passed over: others tell, too
-                yield from filter(None, [self._entry(number)])
-
     def _entry(self, number: int) -> Entry | None:
         """None of the empty state before the first entry."""
         found = self.state.log(since=number, until=number, limit=1) if number else []
@@ -232,29 +203,14 @@ class Console(cmd.Cmd):
         for one in done:
             output.say(f"  {one['kind']} {one['key']}")
 
-    def do_log(self, count: str = "10") -> None:
-        """log [N]: the N entries up to here, 10 unless told"""
-        found = list(islice(self._whole(range(self.number, 0, -1)), _number(count)))
-        self._tell({"entries": found}, (f"{one.sequence}: {_line(one)}" for one in found))
-
-    def do_keys(self, prefix: str = "") -> None:
-        """keys [PREFIX]: the keys of the state here"""
-        found = self._keys(prefix)
-        self._tell({"keys": found}, found)
-
-    def _keys(self, prefix: str = "") -> list[str]:
-        """Those that layers keep in the scope, too, which other lists leave out: they are state."""
-        view = self.state.at(self.number)
-        own = view.keys("$") if not prefix else []
-        return [*view.keys(prefix), *own]
-
     def do_show(self, *words: str) -> None:
         """show [KEY …]: the state here, all of it or these keys"""
         view: Any = self.state.at(self.number)
         missing = [name for name in words if not view.exists(name)]
         if missing:
-            raise MissingError(f"here is no key {missing[0]!r}; `keys` lists them")
-        found = shown_values(view, list(words) or self._keys(), self.reveal)
+            raise MissingError(f"here is no key {missing[0]!r}; `show` without a key shows all")
+        # All: also those that layers keep in the scope, which other lists leave out.
+        found = shown_values(view, list(words) or [*view.keys(), *view.keys("$")], self.reveal)
         self._tell({"entry": self.number, "state": found}, [])
         if not self.session.json:
             output.value(plain(found))
@@ -280,34 +236,6 @@ class Console(cmd.Cmd):
         while self.number < end:
             self._step(1)
             self.do_diff()
-
-    def do_blame(self, name: str, path: str | None = None) -> None:
-        """blame KEY [PATH]: who wrote each part of a value, as it is here"""
-        from holdfast.store.inner import blame_value, dumps
-
-        handle = handle_of(self.state.at(self.number))
-        found = blame_value(handle, name, path, VERSIONS, self.reveal)
-        lines = []
-        for part in found:
-            who = part.cause.actor or "nobody named"
-            place = f"{part.timeline}@{part.entry} {who}: {part.path}"
-            lines.append(f"{place}: {dumps(part.value)}")
-        self._tell(found, lines)
-
-    def do_checkpoints(self) -> None:
-        """checkpoints: those of this timeline, the newest first"""
-        found = self.state.checkpoints(limit=PAGE)
-        self._tell({"checkpoints": found}, (f"{one.id} {one.type} {one.name}" for one in found))
-
-    # changing
-
-    def do_fork(self, name: str) -> None:
-        """fork NAME: begin a new timeline here, to try something without touching this one"""
-        start = f"{self.state.timeline}@{self.number}"
-        with self.session.writing() as store:
-            store.scope(self.state.scope).on(self.state.timeline).fork(name, at=start)
-        told = f"timeline {name!r} starts at {start}"
-        self._tell({"timeline": name, "start": start}, [told])
 
     def do_quit(self) -> bool:
         """quit: end (also Ctrl-D)"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 
 import click
@@ -74,20 +75,14 @@ _WORDS = (
     ("given as metrics=", "which you name with --metric"),
     ("pin identity=", "give --identity"),
     ("open the store with the new key, or give it to this one with add_key()", "give that one"),
-    (
-        "lift that first (`Retention.lift`), or erase it with despite_holds=True",
-        "a program lifts that (`Retention.lift`); `scope erase --despite-holds` erases it anyway",
-    ),
     ("or erase it with despite_holds=True", "or use `scope erase --despite-holds`"),
     ("sweep() drops", "`holdfast sweep` drops"),
     ("rotate_master(), and", "`holdfast keyring rotate --new-key` and `finish`, and"),
     ("or give dependencies='ignore'", "or give --dependencies ignore"),
-    ("give past_damage=True", "give --past-damage"),
-    ("with past_pruned=True", "with --past-pruned"),
     ("signer=file:PATH", "--signer file:PATH"),
     (
-        "Give a strategy: ours, theirs, newest, both or a function",
-        "Give --strategy: ours, theirs, newest or both",
+        "Give a strategy: ours, theirs or a function",
+        "Give --strategy: ours or theirs",
     ),
     ("give key= for the file, or plain=True", "give --file-key, or --plain"),
     ("give key= or plain=True", "give --file-key or --plain"),
@@ -95,8 +90,6 @@ _WORDS = (
     ("leave the key out", "leave out --file-key"),
     ("give the key that it was made with", "give the key that it was made with, --file-key"),
     ("give the one that it was made with", "give the one that it was made with, --file-key"),
-    ("give unsigned=True", "give --unsigned"),
-    ("give untrusted=True", "give --untrusted"),
     ("give it with trust=", "give it with --trust"),
     ("as `list()` shows it", "as `holdfast backup list` shows it"),
     ("`list()` shows those", "`holdfast backup list` shows those"),
@@ -106,7 +99,13 @@ _WORDS = (
     ("`export_checkpoint` makes one", "`holdfast checkpoint export` makes one"),
     ("open the store with read_only=True", "use commands that only read"),
     ("open it with create=True", "make a store there with `holdfast init`"),
+    ("; sweep does that", "; `holdfast sweep` does that"),
+    ("`Store.sweep`", "`holdfast sweep`"),
+    ("; resume with ", "; go on with --resume "),
 )
+_FLAG = re.compile(r"\b(give|with) ([a-z_]+)=True")
+_METHOD = re.compile(r"`(Checkpoints|Retention|Recovery)\.(\w+)`")
+_NOUNS = {"Checkpoints": "checkpoint", "Retention": "retention", "Recovery": "recovery"}
 
 
 def exit_code(error: BaseException) -> int:
@@ -122,6 +121,12 @@ def text_of(error: BaseException) -> str:
     """One line: what went wrong and what to do next."""
     if isinstance(error, click.ClickException):
         text = error.format_message()
+        if (
+            isinstance(error, click.MissingParameter)
+            and error.param
+            and error.param.name == "scope"
+        ):
+            text += " Name one as in agent:7; `holdfast scope list` shows them."
     elif isinstance(error, click.Abort | KeyboardInterrupt):
         text = "interrupted"
     elif isinstance(error, OSError) and exit_code(error) == OUTPUT:
@@ -139,7 +144,8 @@ def in_options(text: str) -> str:
     """A text of the library in the words of this program."""
     for said, meant in _WORDS:
         text = text.replace(said, meant)
-    return text
+    text = _FLAG.sub(lambda found: f"{found[1]} --{found[2].replace('_', '-')}", text)
+    return _METHOD.sub(lambda found: f"`holdfast {_NOUNS[found[1]]} {found[2]}`", text)
 
 
 def report(error: BaseException, *, as_json: bool) -> int:

@@ -1,4 +1,4 @@
-"""`holdfast show`, `log`, `diff`, `blame`, `query` and `watch`: a state, and how it came about."""
+"""`holdfast show`, `log`, `diff`, `blame`, `query` and `watch`: a state, how it came about."""
 
 from __future__ import annotations
 
@@ -113,32 +113,21 @@ def diff(
 @command()
 @scope_argument
 @key_argument
-@click.argument("path", required=False)
 @limit_option(1000, "Versions to look at.")
 @reveal_option
-def blame(
-    session: Session, scope: str, name: str, path: str | None, limit: int, reveal: bool
-) -> None:
-    """Who wrote each part of a value: entry, actor, correlation and time.
-
-    PATH asks for one part: `steps[3].done`. An entry that begins with ≤ is not newer than that.
-    """
+def blame(session: Session, scope: str, name: str, limit: int, reveal: bool) -> None:
+    """Who wrote each part of a value. An entry that begins with ≤ is not newer than that."""
     from holdfast.store.inner import dumps
 
     with session.read(scope) as state:
-        found = state.blame(name, path, limit=limit, reveal=reveal)
-    if session.json:
-        session.tell(found)
-        return
+        found = state.blame(name, limit=limit, reveal=reveal)
     session.table(
         "parts",
         found,
         "entry, time, actor=cause.actor, correlation=cause.correlation, part=path, value",
-        entry=lambda one: f"{'' if one.exact else '≤ '}{one.timeline}@{one.entry}",
+        entry=lambda one: f"{'' if one.exact else '≤ '}{one.entry}",
         value=lambda one: _short(dumps(one.value)),
     )
-    if not found.complete:
-        session.note(f"{found.versions} versions were looked at: --limit looks further back")
 
 
 def _short(text: str, width: int = 80) -> str:

@@ -21,7 +21,7 @@ from holdfast.cli.options import (
     reveal_option,
     scope_argument,
 )
-from holdfast.cli.plain import Value, plain
+from holdfast.cli.plain import Value, plain, redacted
 from holdfast.cli.session import Session, is_sensitive, point
 from holdfast.errors import InvalidInputError, MissingError
 from holdfast.seal.codec import ValueLimits
@@ -108,7 +108,7 @@ def get(session: Session, scope: str, name: str, at: str | None, text: bool, rev
     if session.json:
         session.tell({**_place(view, name), "value": value, **plain(item)})
     elif text and not hidden:
-        _raw(item.value)
+        _raw(redacted(item.value))
     else:
         output.value(plain(value))
     if hidden:
@@ -276,16 +276,9 @@ def _opened(file: str) -> AbstractContextManager[BinaryIO]:
 @key_argument
 @at_option
 @click.option("-o", "--output", "path", metavar="FILE", help="Into this file; else to stdout.")
-@click.option("--range", "span", metavar="A:B", help="From byte A to byte B, as Python slices.")
 @reveal_option
 def fetch(
-    session: Session,
-    scope: str,
-    name: str,
-    at: str | None,
-    path: str | None,
-    span: str | None,
-    reveal: bool,
+    session: Session, scope: str, name: str, at: str | None, path: str | None, reveal: bool
 ) -> None:
     """The bytes under a key, of any size, as they are; of a sensitive one only with --reveal."""
     from holdfast.store.names.whole_files import whole_file
@@ -298,27 +291,11 @@ def fetch(
         if is_sensitive(view, name) and not reveal:
             raise InvalidInputError(f"{name!r} is sensitive: --reveal gives its bytes")
         with view.open_read(name) as source:
-            low, high, _ = _span(span).indices(source.size)
-            source.seek(low)
-            size = max(high - low, 0)
             if path is None:
                 sys.stdout.flush()
-                _copy(source, sys.stdout.buffer, size)
+                shutil.copyfileobj(source, sys.stdout.buffer, PIECE)
                 return
             with whole_file(path) as target:
-                _copy(source, target, size)
-    told = {**_place(view, name), "version": source.version, "bytes": size, "file": path}
-    session.tell(told, f"{view.scope} {name}: {size} bytes in {path}")
-
-
-def _span(text: str | None) -> slice:
-    found = re.fullmatch(r"(-?\d+)?:(-?\d+)?", text or ":", re.ASCII)
-    if found is None:
-        raise InvalidInputError("--range takes A:B, two numbers of which each may be left out")
-    return slice(*(int(bound) if bound else None for bound in found.groups()))
-
-
-def _copy(source: Any, target: BinaryIO, size: int) -> None:
-    while piece := source.read(min(size, PIECE)):
-        target.write(piece)
-        size -= len(piece)
+                shutil.copyfileobj(source, target, PIECE)
+    told = {**_place(view, name), "version": source.version, "bytes": source.size, "file": path}
+    session.tell(told, f"{view.scope} {name}: {source.size} bytes in {path}")

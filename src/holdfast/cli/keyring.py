@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from holdfast.cli.commands import Group
-from holdfast.cli.options import any_scope_argument
+from holdfast.cli.options import any_scope_argument, yes_option
 from holdfast.cli.plain import plain
-from holdfast.cli.scope import confirm, erase_options, erase_scope, still_open
+from holdfast.cli.scope import confirm, still_open
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
 
@@ -22,30 +22,13 @@ def keyring() -> None:
 
 
 @keyring.verb()
-@any_scope_argument
-@click.option("--subject", metavar="NAME", help="All that was sealed for this subject.")
-@erase_options
-def erase(
-    session: Session,
-    scope: str | None,
-    subject: str | None,
-    yes: bool,
-    no_wait: bool,
-    despite_holds: bool,
-) -> None:
-    """Remove the key of a SCOPE, with its content, or that of a --subject.
+@click.option("--subject", metavar="NAME", required=True, help="All that was sealed for it.")
+@yes_option
+def erase(session: Session, subject: str, yes: bool) -> None:
+    """Remove the key of a subject: what was sealed for it cannot be read any more, in any scope.
 
-    What was sealed for a subject cannot be read any more, in any scope. Says what it cannot reach.
-    If it was cut short, run it again.
+    Says what it cannot reach. If it was cut short, run it again. `scope erase` erases a scope.
     """
-    if (scope is None) == (subject is None):
-        raise InvalidInputError("say whose key: SCOPE or --subject NAME, one")
-    if scope is not None:
-        erase_scope(session, scope, yes, wait=not no_wait, despite_holds=despite_holds)
-        return
-    assert subject is not None
-    if no_wait:
-        raise InvalidInputError("--no-wait goes with a SCOPE: a subject has no rows to wait for")
     with session.writing() as store:
         confirm(session, yes, "Erase", f"all that was sealed for the subject {subject}")
         result = store.erase_subject(subject)

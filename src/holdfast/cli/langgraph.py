@@ -10,9 +10,8 @@ import click
 
 from holdfast.cli import output
 from holdfast.cli.commands import Group
-from holdfast.cli.history import exit_code_option
 from holdfast.cli.options import limit_option, loaded
-from holdfast.cli.plain import Value, plain
+from holdfast.cli.plain import Value
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, MissingError, MissingExtraError
 
@@ -174,55 +173,19 @@ def _print(thread: str, ns: str, seen: Seen, namespaces: list[str]) -> None:
         output.note(f"other namespaces (--ns): {', '.join(map(repr, namespaces))}")
 
 
-@langgraph.verb()
-@click.argument("thread")
-@click.argument("before", metavar="[CHECKPOINT]", required=False)
-@click.argument("after", metavar="[CHECKPOINT]", required=False)
-@ns_option
-@exit_code_option
-def diff(
-    session: Session, thread: str, before: str | None, after: str | None, ns: str, exit_code: bool
-) -> int:
-    """What changed from one checkpoint to another.
-
-    From the first to the newest if one is given; from the newest one's parent if none is.
-    """
-    with _looking(session) as looking:
-        from holdfast.integrations.langgraph.look import difference
-
-        past = looking.past(looking.thread(thread), ns)
-        new = looking.find(past, after)
-        start = before if before is not None else new.record.parent
-        old = looking.find(past, start) if start is not None else None
-        was = looking.see(past, old) if old is not None else None
-        found = difference(was, looking.see(past, new))
-    place = {"thread": thread, "namespace": ns}
-    session.tell({**place, **plain(found)}, lambda: output.changes(found, _side, WIDTH))
-    return 1 if exit_code and found else 0
-
-
 # ---- values on a line: objects by their names, messages by their roles -------------------------
 
 WIDTH = 160
-LONG = 1 << 30
-"""The width of what is not cut."""
 _COLOURS = {"human": "green", "ai": "cyan", "tool": "yellow", "system": "magenta"}
 
 
-def _message(plain: Typed, width: int = WIDTH) -> str:
+def _message(plain: Typed) -> str:
     """A message: its role, then what it says."""
     from holdfast.integrations.langgraph.look import role_of
 
     role = role_of(plain)
-    said = output.clean(_cut(_said(plain.value), width))
+    said = output.clean(_cut(_said(plain.value)))
     return f"{click.style(output.clean(role), fg=_COLOURS.get(role), bold=True)}: {said}"
-
-
-def _side(value: Any) -> str:
-    """One side of a change, whole."""
-    from holdfast.integrations.langgraph.look import is_message
-
-    return click.unstyle(_message(value, LONG)) if is_message(value) else _cut(_text(value), LONG)
 
 
 def _said(fields: dict[Any, Any]) -> str:
@@ -262,22 +225,20 @@ def _text(plain: Any) -> str:
     return dumps(plain)
 
 
-def _cut(text: str, width: int = WIDTH) -> str:
+def _cut(text: str) -> str:
     text = " ".join(text.split())
-    return text if len(text) <= width else text[: width - 1] + "…"
+    return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
 
 
 # ---- import: threads of LangGraph's own savers -------------------------------------------------
 
-_FIGURES = "checkpoints, imported, present, writes, strays, verified"
+_FIGURES = "checkpoints, imported, present, writes"
 
 
 @langgraph.verb("import")
 @click.argument("source")
 @click.option("--thread", "threads", multiple=True, metavar="ID", help="Only these; repeatable.")
-@click.option("--as", "under", metavar="ID", help="Another id for it here, of one --thread.")
 @click.option("--dry-run", is_flag=True, help="Read and compare everything, write nothing.")
-@click.option("--verify/--no-verify", default=True, help="Read back what was put. [default on]")
 @click.option("--replace", is_flag=True, help="Delete threads that differ here, import them anew.")
 @click.option("--import", "modules", multiple=True, metavar="MODULE", help="Where classes are.")
 @click.option("--fields", is_flag=True, help="Take objects of missing classes as their fields.")
@@ -287,7 +248,6 @@ def import_(
     /,
     source: str,
     threads: tuple[str, ...],
-    under: str | None,
     modules: tuple[str, ...],
     fields: bool,
     create: bool,
@@ -302,8 +262,6 @@ def import_(
     dry_run: bool = given["dry_run"]
     if dry_run and create:
         raise InvalidInputError("--dry-run writes nothing: give it or --create, not both")
-    if under is not None and len(threads) != 1:
-        raise InvalidInputError("--as gives another id to one thread: name it with --thread")
     _needs_langgraph()
     for module in modules:
         loaded(module)
@@ -319,9 +277,13 @@ def import_(
         store = stack.enter_context(
             session.reading() if dry_run else session.writing(create=create)
         )
-        tell = stack.enter_context(_progress(wanted, not session.json))
-        work = Import(store, opened, types=types, tell=tell, **given)
-        found = [work.run(thread, under) for thread in wanted]
+        show = stack.enter_context(output.progress(not session.json, "importing"))
+        work = Import(store, opened, types=types, **given)
+        found: list[Outcome] = []
+        for thread in wanted:
+            if show is not None:
+                show(f"importing {thread}: {len(found)} of {len(wanted)} threads are done")
+            found.append(work.run(thread))
     _imported(session, found, source=opened.name, dry_run=dry_run)
     return 0 if all(one.ok for one in found) else 1
 
@@ -341,8 +303,8 @@ def _imported(session: Session, found: list[Outcome], *, source: str, dry_run: b
     about = {"source": source, "dry_run": dry_run}
     session.table("threads", found, columns, about=about, result=_result)
     for one in found:
-        for text in [one.error] if one.error else one.differences:
-            session.note(f"{one.thread}: {text}")
+        if one.error:
+            session.note(f"{one.thread}: {one.error}")
     good, total = sum(one.ok for one in found), sum(one.imported for one in found)
     done = "would be imported; nothing was written" if dry_run else "imported"
     session.note(f"{good} of {len(found)} threads are good; {total} checkpoints {done}")
@@ -351,20 +313,4 @@ def _imported(session: Session, found: list[Outcome], *, source: str, dry_run: b
 def _result(one: Outcome) -> str:
     if one.error:
         return "not taken"
-    if one.differences:
-        return "differs"
     return "replaced" if one.replaced else "ok"
-
-
-@contextmanager
-def _progress(threads: list[str], wanted: bool) -> Iterator[Any]:
-    """Shows how far it is, on a terminal; elsewhere nothing."""
-    with output.progress(wanted, "importing") as show:
-
-        def tell(thread: str, doing: str, done: int, total: int) -> None:
-            # With --as it has another id here, and is the only one.
-            number = threads.index(thread) + 1 if thread in threads else 1
-            place = f"thread {number} of {len(threads)}, {thread}"
-            show(f"{doing} {place}: checkpoint {done + 1} of {total}")  # type: ignore[misc]
-
-        yield tell if show is not None else None

@@ -13,7 +13,7 @@ import click
 
 import holdfast
 from holdfast.cli import failures
-from holdfast.cli.commands import LazyGroup
+from holdfast.cli.commands import LazyGroup, answer
 from holdfast.cli.session import Session
 
 # A short program makes little garbage: looking for it would take a tenth of its time.
@@ -26,18 +26,20 @@ HOMES = {
     "show": "holdfast.cli.history:show",
     "log": "holdfast.cli.history:log",
     "diff": "holdfast.cli.history:diff",
+    "blame": "holdfast.cli.history:blame",
     "query": "holdfast.cli.history:query",
     "watch": "holdfast.cli.history:watch",
     "checkpoint": "holdfast.cli.checkpoint:checkpoint",
     "restore": "holdfast.cli.restore:restore",
     "recover": "holdfast.cli.recovery:recover",
     "recovery": "holdfast.cli.recovery:recovery",
+    "run": "holdfast.cli.run:run",
     "doctor": "holdfast.cli.repair:doctor",
     "repair": "holdfast.cli.repair:repair",
     "quarantine": "holdfast.cli.repair:quarantine",
     "debug": "holdfast.cli.debug:debug",
+    "undo": "holdfast.cli.restore:undo",
     "revert": "holdfast.cli.restore:revert",
-    "blame": "holdfast.cli.history:blame",
     "fork": "holdfast.cli.timeline:fork",
     "merge": "holdfast.cli.timeline:merge",
     "timelines": "holdfast.cli.timeline:timelines",
@@ -48,16 +50,26 @@ HOMES = {
     "policy": "holdfast.cli.policy:policy",
     "agent": "holdfast.cli.agent:agent",
     "schedule": "holdfast.cli.schedule:schedule",
+    "hook": "holdfast.cli.hook:hook",
+    "schema": "holdfast.cli.schema:schema",
+    "migrate": "holdfast.cli.schema:migrate",
+    "entity": "holdfast.cli.runtime:entity",
+    "relation": "holdfast.cli.runtime:relation",
+    "events": "holdfast.cli.runtime:events",
+    "queue": "holdfast.cli.runtime:queue",
+    "observe": "holdfast.cli.runtime:observe",
+    "runtime": "holdfast.cli.runtime:runtime",
     "verify": "holdfast.cli.proof:verify",
     "witness": "holdfast.cli.proof:witness",
     "prove": "holdfast.cli.proof:prove",
     "export-chain": "holdfast.cli.proof:export_chain",
     "keyring": "holdfast.cli.keyring:keyring",
+    "access": "holdfast.cli.access:access",
     "audit": "holdfast.cli.store:audit",
     "stats": "holdfast.cli.store:stats",
     "sweep": "holdfast.cli.store:sweep",
     "langgraph": "holdfast.cli.langgraph:langgraph",
-    "completion": "holdfast.cli.completion:completion",
+    "completion": "holdfast.cli.commands:completion",
 }
 
 
@@ -101,8 +113,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(words: list[str], session: Session) -> int:
     shell = os.environ.get("_HOLDFAST_COMPLETE")
     if shell:
-        from holdfast.cli.completion import answer
-
         return answer(root, session, shell)
     try:
         with root.make_context("holdfast", [*words], obj=session) as context:

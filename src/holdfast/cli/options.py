@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.completion import complete_key, complete_scope
 from holdfast.cli.failures import AgentFailed
 from holdfast.errors import InvalidInputError
 
@@ -37,9 +36,9 @@ def limit_option(default: int | None = None, what: str = "At most so many.") -> 
     return click.option("--limit", type=click.IntRange(1), default=default, help=shown)
 
 
-scope_argument = click.argument("scope", shell_complete=complete_scope)
-any_scope_argument = click.argument("scope", required=False, shell_complete=complete_scope)
-key_argument = click.argument("name", metavar="KEY", shell_complete=complete_key)
+scope_argument = click.argument("scope")
+any_scope_argument = click.argument("scope", required=False)
+key_argument = click.argument("name", metavar="KEY")
 at_option = click.option("--at", metavar="POINT", help="As it was at a point.")
 reveal_option = click.option("--reveal", is_flag=True, help="Show values of class sensitive.")
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
@@ -57,7 +56,7 @@ copy_option = click.option(
 
 # ---- agents, and what commands take from a program of theirs -----------------------------------
 
-agent_argument = click.argument("agent", metavar="AGENT", shell_complete=complete_scope)
+agent_argument = click.argument("agent", metavar="AGENT")
 machine_option = click.option(
     "--machine",
     "machines",

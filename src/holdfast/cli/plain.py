@@ -7,7 +7,7 @@ form. What is not known or empty is null, "" or [].
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -15,8 +15,7 @@ SHAPES = {
     "Backup": "id, name, created, type, parent, encrypted, keys, signer, rows, bytes, objects, "
     "uploaded",
     "BackupReport": "id, ok, objects, rows, bytes, findings",
-    "Blame": "scope, key, versions, complete, parts",
-    "Blamed": "path, value!, timeline, entry, time, cause, exact",
+    "Blamed": "path, value!, entry, time, cause, exact",
     "BootItem": "scope, kind, what, outcome, why",
     "BootReport": "methods, items, seconds",
     "Checkpoint": "id, scope, timeline, entry=sequence, name, type, time, tags, description, "
@@ -25,15 +24,17 @@ SHAPES = {
     "Difference": "kind, key, path, steps, before!, after!",
     "Effect": "name, id, key, status, repeatable, attempts, error, planned=planned_at, "
     "begun=started_at, ended=ended_at, settled, result_lost, strays",
+    "Entity": "id, type, properties!, created=created_at_iso, updated=updated_at_iso, "
+    "relationships",
     "Entry": "scope, timeline, entry=sequence, time, operations(kind key), cause, hash, change, "
     "also(scope timeline entry)",
     "Erased": "erased=scope, lives, rows, bytes, key_removed, open",
+    "Event": "id=event_id, time=timestamp_iso, event=event_name, client=client_id, "
+    "correlation=correlation_id, session=session_id, data!, stripped",
     "Export": "scope, checkpoint, name, type, time, tags, description, metadata!, keys, bytes, "
     "digest, root, hash, store, exported, signer, encrypted, cause",
     "Finding": "kind, place, message, scope, keys",
     "Group": "group=id, name, checkpoints",
-    "GroupRecoveryReport": "id, agents, status, failure, strategy, points, passed, unsent, lost, "
-    "why, started_at, finished_at, seconds, signed, steps",
     "Handover": "id, task, from=giver, to=taker, status, reason, answer, offered=offered_at, "
     "answered=answered_at, messages, before, returns, term",
     "Healed": "scope, place, copy, lost?",
@@ -52,8 +53,7 @@ SHAPES = {
     "Merged": "scope, timeline, entry, point, base, keys, conflicts, left, dry_run, diff",
     "NotedAlarm": "time, cycle=alarm.cycle, kind=alarm.kind, since=alarm.since, "
     "evidence=alarm.evidence, why=alarm.why, details=alarm.details!",
-    "Outcome": "thread, ok, checkpoints, imported, present, writes, strays, verified, replaced, "
-    "error, differences",
+    "Outcome": "thread, ok, checkpoints, imported, present, writes, replaced, error",
     "Quarantined": "id, scope=agent, place, kind, why, bytes=content, recovery?, found_at, "
     "released_at, reason?",
     "Read": "time, cause, scope, timeline, entry, keys",
@@ -61,7 +61,8 @@ SHAPES = {
     "point, keys, healed, lost, passed",
     "RecoveryReport": "id, agent, status, failure, procedure, attempts, strategy, restored_from, "
     "passed, lost, warning, transitions, why, started_at, finished_at, seconds, signed, "
-    "steps(part *)",
+    "root, steps(part *)",
+    "Relationship": "from=from_id, type, to=to_id, metadata!, created=created_at_iso",
     "Report": "ok, findings, losses, scopes, erased, timelines, entries, checkpoints, signed, "
     "values, saves, feed_rows, unswept, unfinished, leases, pruned, pruning, subjects, "
     "subjects_erased, seconds, trust, resume",
@@ -85,6 +86,10 @@ empty, `metadata!` is a value, and `operations(kind key)` names what each of sev
 _TEXTS = ("Scope", "Every", "Cron")
 """Classes whose objects are shown as what they are written as."""
 _FIELD = re.compile(r"(?:(\w+)=)?([\w.]+)([?!]?)(?:\(([\w* ]+)\))?")
+
+
+redact: list[Callable[[Any], Any]] = []
+"""What makes of values what people may see; the session says so when it opens a store."""
 
 
 class Value(NamedTuple):
@@ -138,9 +143,17 @@ def part_of(found: Any, path: str) -> Any:
     return found
 
 
+def redacted(content: Any) -> Any:
+    """A value as people may see it."""
+    for one in redact:
+        content = one(content)
+    return content
+
+
 def _tagged(content: Any) -> Any:
     from holdfast.store.inner import tagged
 
+    content = redacted(content)
     return tagged(content)
 
 

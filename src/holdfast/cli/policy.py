@@ -36,7 +36,7 @@ def _policies(store: Store, metrics: tuple[str, ...] = ()) -> Policies:
     from holdfast.checkpoints.policy.policies import Policies
 
     # Nothing is watched: a command that sets a policy shall not fire it.
-    return Policies(store, metrics=dict.fromkeys(metrics), watch=False)
+    return Policies(store, metrics=metrics, watch=False)
 
 
 @policy.verb("list")
@@ -156,22 +156,6 @@ def _time(text: Any) -> Any:
         return float(text) if isinstance(text, str) else text
     except ValueError:
         return milliseconds(text.strip())
-
-
-@policy.verb()
-@scope_argument
-def schedule(session: Session, scope: str) -> None:
-    """Schedule the policies of an agent that have an interval, default ones too.
-
-    Where a program has a Scheduler, or `holdfast schedule run`, their checkpoints are then made in
-    time, also if the process that wrote is gone.
-    """
-    with session.writing() as store:
-        state = session.state(store, scope)
-        made = _policies(store).schedule(state)
-    shapes = [{"policy": one.policy, "when": one.when} for one in made]
-    lines = (f"{state.scope} {one.policy}: {one.when}" for one in made)
-    session.tell({"scope": state.scope, "schedules": shapes}, *lines)
 
 
 @policy.verb()

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-import subprocess
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,11 +11,8 @@ from holdfast.cli.commands import command
 from holdfast.cli.failures import in_options
 from holdfast.cli.options import Decorator, any_scope_argument, key_argument, scope_argument
 from holdfast.cli.session import Session, point
-from holdfast.errors import InvalidInputError, Unavailable
+from holdfast.errors import InvalidInputError
 from holdfast.store.names.whole_files import write_whole
-
-if TYPE_CHECKING:
-    from holdfast.store.inner import Report
 
 
 @command()
@@ -42,56 +36,8 @@ def verify(
         if show is not None:
             given["progress"] = lambda now, entries: show(f"{entries:,} entries, now {now}")
         report = store.verify(scope, **given)
-    session.tell(report, lambda: _say(report))
+    session.tell(report, *in_options(str(report)).splitlines())
     return report.exit_code
-
-
-def _say(report: Report) -> None:
-    output.say(
-        f"{report.entries} entries of {report.scopes} scopes, {report.values} values, "
-        f"{report.checkpoints} checkpoints ({report.signed} signed) in {round(report.seconds, 3)} s"
-    )
-    _say_dropped(report)
-    output.say(in_options(report.trust))
-    for loss in report.losses:
-        output.say(str(loss), fg="yellow")
-    for one in report.findings:
-        where = f"{one.scope}: {one.place}" if one.scope else one.place
-        keys = f" (keys: {', '.join(one.keys)})" if one.keys else ""
-        output.say(f"{one.kind}: {where}: {one.message}{keys}", fg="red")
-    found = f"{len(report.findings)} findings" if report.findings else "nothing found"
-    if report.resume is not None:
-        go_on = f"--resume {shlex.quote(report.resume)}"
-        colour = None if report.ok else "red"
-        stopped = f"stopped by the budget, {found} so far; go on with {go_on}"
-        output.say(stopped, fg=colour, bold=not report.ok)
-    elif report.ok:
-        output.say("nothing was found", fg="green", bold=True)
-    else:
-        output.say(found, fg="red", bold=True)
-
-
-def _say_dropped(report: Report) -> None:
-    """What is not there any more, or not yet, and is no damage."""
-    if report.erased:
-        output.say(f"{report.erased} scopes erased")
-    if report.unswept:
-        output.say(
-            f"rows of {report.unswept} of them, which nobody can read any more, are still to be "
-            "dropped; `holdfast sweep` does that"
-        )
-    if report.pruned:
-        output.say(f"{report.pruned} entries are pruned, as anchors say")
-    if report.pruning:
-        output.say(
-            f"{report.pruning} scopes are being pruned, or that was cut short, which is no damage; "
-            "pruning them again finishes it"
-        )
-    if report.unfinished:
-        output.say(
-            f"{report.unfinished} long values are not finished, which is no damage; "
-            "`holdfast sweep` clears away those that were given up"
-        )
 
 
 def _text(given: str | None, start: str) -> str | None:
@@ -109,22 +55,13 @@ def _text(given: str | None, start: str) -> str | None:
 
 @command()
 @click.option("--out", "-o", metavar="FILE", help="Write it to a file, whole or not at all.")
-@click.option("--exec", "command", metavar="COMMAND", help="Give it to a command on its input.")
-def witness(session: Session, out: str | None, command: str | None) -> None:
-    """A small signed token over all that is in the store now. Keep it elsewhere.
-
-    COMMAND is run without a shell; if it fails, this fails.
-    """
-    if out is not None and command is not None:
-        raise InvalidInputError("give --out or --exec, not both")
-    words = _words(command) if command is not None else []
+def witness(session: Session, out: str | None) -> None:
+    """A small signed token over all that is in the store now. Keep it elsewhere."""
     with session.reading() as store:
         token = store.witness()
     if out is not None:
         write_whole(out, [f"{token}\n".encode()])
-    if words:
-        _hand_over(words, f"{token}\n")
-    session.tell({"witness": token, "file": out}, token if out is None and not words else None)
+    session.tell({"witness": token, "file": out}, token if out is None else None)
 
 
 def _named(_: click.Context, __: click.Parameter, name: str) -> str:
@@ -143,29 +80,6 @@ def _out_option(what: str) -> Decorator:
         callback=_named,
         help=f"Where to write the {what}.",
     )
-
-
-def _words(command: str) -> list[str]:
-    try:
-        words = shlex.split(command)
-    except ValueError:
-        words = []
-    if not words:
-        raise InvalidInputError("--exec takes a command, for example 'ssh safe tee -a witnesses'")
-    return words
-
-
-def _hand_over(words: list[str], text: str) -> None:
-    """Run a command of the user's; what it writes goes to stderr, our output is our own."""
-    try:
-        done = subprocess.run(words, input=text.encode(), stdout=subprocess.PIPE, check=False)
-    except OSError as error:
-        raise InvalidInputError(f"cannot run {words[0]!r}: {error.strerror}") from None
-    sys.stderr.write(done.stdout.decode(errors="replace"))
-    if done.returncode:
-        raise Unavailable(
-            f"{words[0]!r} failed with {done.returncode}: the witness may not be kept there"
-        )
 
 
 @command()

@@ -12,7 +12,6 @@ import click
 
 from holdfast.cli import output
 from holdfast.cli.commands import Group, command
-from holdfast.cli.completion import complete_scope
 from holdfast.cli.failures import UNRECOVERED
 from holdfast.cli.options import (
     any_scope_argument,
@@ -32,7 +31,7 @@ from holdfast.store.names.whole_files import write_whole
 
 if TYPE_CHECKING:
     from holdfast.recovery.recovery import Recovery
-    from holdfast.recovery.report import GroupRecoveryReport, RecoveryReport
+    from holdfast.recovery.report import RecoveryReport
     from holdfast.sync import Store
 
 
@@ -43,7 +42,7 @@ def recovery_of(store: Store, **more: Any) -> Recovery:
     return Recovery(store, **more)
 
 
-FORMATS = {".md": "markdown", ".markdown": "markdown", ".html": "html", ".json": "json"}
+FORMATS = {".md": "markdown", ".markdown": "markdown", ".json": "json"}
 _LOCATING = ("name", "type", "tag", "trigger", "before")
 
 
@@ -70,7 +69,7 @@ _LOCATING = ("name", "type", "tag", "trigger", "before")
 @machine_option
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option("--wait", type=click.FloatRange(0), default=0, help="Seconds, if another is at it.")
-@click.option("--report", "page", metavar="FILE", help="Write the report: .md, .html or .json.")
+@click.option("--report", "page", metavar="FILE", help="Write the report: .md or .json.")
 def recover(session: Session, /, scope: str, **given: Any) -> int:
     """Bring an agent back to a good state, by a procedure, with a report.
 
@@ -163,20 +162,20 @@ def check_page(path: str | None) -> None:
         raise InvalidInputError("there is no such folder to write the report to: make it first")
 
 
-def write_page(report: RecoveryReport | GroupRecoveryReport, path: str | None) -> None:
+def write_page(report: RecoveryReport, path: str | None) -> None:
     """Write a report to a file, in the form that its name says."""
     if path is not None:
         text = page_of(report, FORMATS[Path(path).suffix.lower()])
         write_whole(path, [text.encode("utf-8", "backslashreplace")])
 
 
-def page_of(report: RecoveryReport | GroupRecoveryReport, form: str) -> str:
+def page_of(report: RecoveryReport, form: str) -> str:
     """A report as a page."""
     if form == "json":
         from holdfast.store.inner import write
 
         return write(plain(report), indent=2) + "\n"
-    return report.html() if form == "html" else report.markdown()
+    return report.markdown()
 
 
 # ---- what became of recoveries -----------------------------------------------------------------
@@ -188,7 +187,7 @@ def recovery() -> None:
 
 
 @recovery.verb()
-@click.argument("scopes", nargs=-1, metavar="[SCOPE]...", shell_complete=complete_scope)
+@click.argument("scopes", nargs=-1, metavar="[SCOPE]...")
 @click.option(
     "--wait", type=click.FloatRange(0), default=0, help="Seconds, for leases of the dead."
 )
@@ -258,64 +257,47 @@ def scrub(session: Session, copies: tuple[str, ...], budget: float) -> int:
 @any_scope_argument
 @limit_option(50, "Of each agent.")
 def list_(session: Session, scope: str | None, limit: int) -> None:
-    """The recoveries of an agent, or of all, the newest first; also those of groups."""
+    """The recoveries of an agent, or of all, the newest first."""
     from holdfast.recovery.records import recovered_agents
 
     with session.reading() as store:
         made = recovery_of(store)
         agents = [scope] if scope is not None else recovered_agents(handle_of(store))
         found = [one for agent in agents for one in made.reports(agent, limit)]
-        groups = made.group_reports(limit) if scope is None else _groups_of(made, scope)[:limit]
     found.sort(key=lambda one: one.id, reverse=True)  # which clocks do not put in disorder
     if session.json:
-        session.tell({"recoveries": found, "groups": groups})
+        session.tell({"recoveries": found})
         return
     session.table(
         "recoveries",
-        sorted([*found, *groups], key=lambda one: one.id, reverse=True),
-        "recovery=id, agent=about, status, failure=failure.kind, strategy, lost, seconds",
-        lost=_lost,
+        found,
+        "recovery=id, agent, status, failure=failure.kind, strategy, lost, seconds",
         seconds=lambda one: f"{one.seconds:.3f}",
     )
-
-
-def _lost(one: Any) -> str:
-    if isinstance(one.lost, str):
-        return one.lost
-    return "; ".join(f"{agent}: {what}" for agent, what in one.lost.items()) or "nothing"
-
-
-def _groups_of(made: Any, scope: str) -> list[GroupRecoveryReport]:
-    """The recoveries of groups that an agent was part of, the newest first."""
-    return [one for one in made.group_reports() if scope in map(str, one.agents)]
 
 
 @recovery.verb()
 @scope_argument
 @click.argument("id", required=False)
 @click.option("--format", "form", type=click.Choice(sorted(set(FORMATS.values()))), help="A page.")
-@click.option("-o", "--output", "page", metavar="FILE", help="Write it: .md, .html or .json.")
+@click.option("-o", "--output", "page", metavar="FILE", help="Write it: .md or .json.")
 def show(session: Session, scope: str, id: str | None, form: str | None, page: str | None) -> None:
-    """The report of a recovery, of the agent or of a group with it; by default of the newest."""
+    """The report of a recovery of an agent; by default of the newest."""
     check_page(page)
     if session.json and form not in (None, "json"):
         raise InvalidInputError("give either --json or --format: one form is written")
     with session.reading() as store:
         made = recovery_of(store)
         state = session.state(store, scope, new=True)  # its recoveries are there without it
-        groups: list[Any] = _groups_of(made, str(state.scope))
-        if id is None:
-            found = sorted([*made.reports(state, 1), *groups[:1]], key=lambda one: one.started_at)
-        else:
-            found = [one for one in groups if one.id == id] or [made.report(state, id)]
+        found = made.reports(state, 1) if id is None else [made.report(state, id)]
     if not found:
         raise MissingError(f"{scope} has had no recovery; `holdfast recovery list` shows them")
-    write_page(found[-1], page)
+    write_page(found[0], page)
     if form is not None:
-        lines = page_of(found[-1], form).split("\n")
+        lines = page_of(found[0], form).split("\n")
         click.echo("\n".join(map(output.clean, lines)), nl=False)
     elif page is None:
-        session.tell(found[-1], found[-1])
+        session.tell(found[0], found[0])
 
 
 @recovery.verb()
@@ -323,7 +305,7 @@ def show(session: Session, scope: str, id: str | None, form: str | None, page: s
 @click.option("--wait", type=click.FloatRange(0), default=35, help="Seconds, if another is at it.")
 @machine_option
 def resume(session: Session, scope: str, wait: float, machines: tuple[str, ...]) -> int:
-    """Go on with recoveries, of the agent or of a group with it, whose process ended in the middle.
+    """Go on with recoveries of an agent whose process ended in the middle.
 
     The lease of a process that died runs out half a minute after its end. One with steps of a type
     of somebody's own cannot go on here: it is undone, which ends it. Exits with 9 if one did not
@@ -333,22 +315,20 @@ def resume(session: Session, scope: str, wait: float, machines: tuple[str, ...])
     with session.writing() as store:
         state = session.state(store, scope)
         recovery = recovery_of(store, machines=known)
-        groups = recovery.resume_groups(state, wait=wait)
         done = recovery.resume(state, wait=wait, progress=_progress(session))
-    every: list[RecoveryReport | GroupRecoveryReport] = [*groups, *done]
     nothing = f"{scope}: no recovery was left unfinished, or somebody is at it"
-    session.tell({"recoveries": done, "groups": groups}, *every, None if every else nothing)
-    return 0 if all(one.success for one in every) else UNRECOVERED
+    session.tell({"recoveries": done}, *done, None if done else nothing)
+    return 0 if all(one.success for one in done) else UNRECOVERED
 
 
 @recovery.verb()
 @click.argument("id")
 @click.option("--reason", default="", help="Kept with its report.")
 def abandon(session: Session, id: str, reason: str) -> None:
-    """End a recovery that never ended, of an agent or of a group; the agents stay as they are."""
+    """End a recovery that never ended; the agent stays as it is."""
     with session.writing() as store:
         done = recovery_of(store).abandon(id, reason)
-    told = f"recovery {done.id} of {done.about}: {done.status}, {done.why}"
+    told = f"recovery {done.id} of {done.agent}: {done.status}, {done.why}"
     session.tell({"id": done.id, "status": done.status, "why": done.why}, told)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,10 +15,11 @@ from holdfast.cli.options import any_scope_argument, copy_option, scope_argument
 from holdfast.cli.plain import plain
 from holdfast.cli.recovery import check_page, recovery_of, write_page
 from holdfast.cli.session import Session
-from holdfast.errors import InvalidInputError, LeaseHeldError, RecoveryFailedError
+from holdfast.errors import HoldfastError, InvalidInputError, LeaseHeldError, RecoveryFailedError
 from holdfast.storage.contract import Batch
-from holdfast.store.inner import core_of, handle_of
+from holdfast.store.inner import STATED, core_of, handle_of, state_losses
 from holdfast.store.names import rowkinds
+from holdfast.store.names.cells import cell_at
 from holdfast.store.names.scope import Scope
 
 if TYPE_CHECKING:
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
     from holdfast.store.inner import Finding
     from holdfast.sync import Store
 
+MOST_TAKEN = 20
+"""Rows of the store itself that are tried with those of a copy: each try verifies everything."""
 WELL, ILL = 80, 50
 """From here on health is green, and below here red."""
 
@@ -68,6 +73,7 @@ def doctor(session: Session, scope: str | None, budget: float, at_least: int) ->
 @click.option("--budget", type=click.FloatRange(0), metavar="SECONDS", help="For finding damage.")
 @click.option("--dry-run", is_flag=True, help="Show the plan, and do nothing.")
 @click.option("--report", "page", metavar="FILE", help="Write the report (of one scope): .md, …")
+@click.option("--accept-loss", is_flag=True, help="State what of the past no copy has as lost.")
 @click.option("--confirm", is_flag=True, help="Remove old files, once nothing is damaged.")
 @yes_option
 def repair(session: Session, /, scope: str | None, **given: Any) -> int:
@@ -80,6 +86,10 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
 
     Before that, a file whose own structure is damaged is mended: its index in place, all else by a
     new file of every row that can be read. The old one is kept as PATH.damaged until --confirm.
+
+    What is damaged in the past alone, and in no copy, stays damaged. With --accept-loss a signed
+    checkpoint states which rows that are: the newest state and all else stays, and `verify` tells
+    of them as known losses.
 
     Exits with 1 if damage is left, be it in the past alone, and with 3 if none is known but
     --budget ended the search.
@@ -97,7 +107,7 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
     ):
         if scope is not None:
             session.state(store, scope)
-        damage = _Damage(store, copies, scope, given["budget"])
+        damage = _Damage(store, copies, scope, given["budget"], given["accept_loss"])
         damage.files = files
         damage.fill()
         damage.look(as_if_healed=given["dry_run"])
@@ -136,6 +146,7 @@ def _mend_files(
     return done
 
 
+_FEED = b"F".hex()
 _MADE = [kind.key.hex() for kind in rowkinds.ROWS if kind.heal == rowkinds.DERIVED]
 """Kinds of rows some of which can be made again without a copy."""
 
@@ -144,10 +155,15 @@ class _Damage:
     """What was found, what is to be done about it, and what was."""
 
     def __init__(
-        self, store: Store, copies: list[Store], scope: str | None, budget: float | None
+        self,
+        store: Store,
+        copies: list[Store],
+        scope: str | None,
+        budget: float | None,
+        accept: bool,
     ) -> None:
         self._store = store
-        self._scope, self._budget = scope, budget
+        self._scope, self._budget, self._accept = scope, budget, accept
         self._recovery = recovery_of(store, copies=copies)
         self.copies = [
             core_of(one) for one in copies if core_of(one).lineage == core_of(store).lineage
@@ -155,6 +171,9 @@ class _Damage:
         """Those that rows can be healed from; the others may still have the state."""
         self.found: list[Finding] = []
         self.plans: list[RecoveryPlan] = []
+        self.past: dict[str, list[Finding]] = {}
+        """Damage of scopes whose newest state is whole, if it is to be stated as lost."""
+        self.stated: list[str] = []
         self.left: list[str] = []
         """What cannot be mended here, and why."""
         self.complete = True
@@ -175,8 +194,8 @@ class _Damage:
         report = self._store.verify(self._scope, budget=self._budget)
         self.found, self.entries = report.findings, report.entries
         self.complete = self.complete and report.resume is None
-        self.plans, self.left = [], []
-        for scope, mine in self._by_scope().items():
+        self.plans, self.left, self.past = [], [], {}
+        for scope, mine in sorted(self._by_scope().items(), reverse=True):
             if as_if_healed:
                 mine = self._without_healed(scope, mine)
             if scope and mine:
@@ -185,20 +204,36 @@ class _Damage:
                 self._plan_store(mine)
 
     def fill(self) -> None:
-        """Take from copies what no page of a file had; where table and index had different keys of
-        a row, find out which one it is whole under."""
+        """Take from copies what no page of a file had; where there were two keys of a row, or two
+        rows of a key, find out which one is whole."""
         storage = core_of(self._store).storage
         for copy in self.copies:
             for key in self._gone():
                 if (row := copy.storage.get([key])[0]) is not None:
                     storage.commit(Batch(puts=[(key, row)]))
-        for key, other in [one for file in self.files for one in file.doubts]:
-            before, row = len(self._store.verify().findings), storage.get([key])[0] or b""
-            for old, new in ((key, other), (other, key)) if before and row else ():
-                storage.commit(Batch(drops=[old], puts=[(new, row)]))
-                core_of(self._store).lost()
-                if len(self._store.verify().findings) < before:
-                    break
+            for key in self._gone_cells():
+                kind = rowkinds.cell_kind(key)
+                if (kind is None or kind.copied) and (cell := cell_at(copy.storage, key)):
+                    storage.commit(Batch(cells=[(key, None, cell)]))
+        for file in self.files:
+            for key, other in file.doubts:
+                row = storage.get([key])[0]
+                if row is not None:
+                    self._choose((key, row), (other, row))
+            for key, older in file.older:
+                row = storage.get([key])[0] or b""
+                self._choose((key, row), (key, older))
+
+    def _choose(self, one: tuple[bytes, bytes], other: tuple[bytes, bytes]) -> None:
+        """Put a row in place of another one, unless more is whole without that."""
+        before = len(self._store.verify().findings)
+        for old, new in ((one, other), (other, one)) if before else ():
+            storage = core_of(self._store).storage
+            storage.commit(Batch(drops=[old[0]]))
+            storage.commit(Batch(puts=[new] if new[1] else []))
+            core_of(self._store).lost()
+            if len(self._store.verify().findings) < before:
+                break
 
     def _gone(self) -> list[bytes]:
         """Keys of rows that were in the files that were mended, and are not in the store."""
@@ -206,12 +241,30 @@ class _Damage:
         rows = core_of(self._store).storage.get(keys) if keys else []
         return [key for key, row in zip(keys, rows, strict=True) if row is None]
 
+    def _gone_cells(self) -> list[bytes]:
+        """The same of cells."""
+        storage = core_of(self._store).storage
+        cells = [key for one in self.files for key in one.cells]
+        return [key for key in cells if cell_at(storage, key) is None]
+
     @property
     def lost(self) -> list[str]:
         """The same for people."""
-        older = [rowkinds.describe(key) for one in self.files for key in one.older]
-        gone = [rowkinds.describe(key) for key in self._gone()]
-        return gone + [f"{text}, the older of two" for text in older]
+        older = [f"{self._named(key)}, one of two" for one in self.files for key, _ in one.older]
+        return [
+            *map(self._named, self._gone()),
+            *map(rowkinds.describe, self._gone_cells()),
+            *older,
+        ]
+
+    def _named(self, key: bytes) -> str:
+        """A row, with the name of its scope if that can be told."""
+        kind, number = rowkinds.row_kind(key), int.from_bytes(key[1 : 1 + rowkinds.SCOPE], "big")
+        name = ""
+        with suppress(HoldfastError):  # the directory may be what is damaged
+            if kind is not None and kind.is_scoped:
+                name = core_of(self._store).numbers.scopes([number]).get(number, "")
+        return f"{name}: {rowkinds.describe(key)}" if name else rowkinds.describe(key)
 
     def _without_healed(self, scope: str, mine: list[Finding]) -> list[Finding]:
         """What would be left of findings."""
@@ -232,13 +285,20 @@ class _Damage:
         mine = [one for one in mine if one not in leases]
         if mine:
             places = ", ".join(f"{one.place}: {one.message}" for one in mine[:3])
-            self.left.append(f"{places}: only a whole copy of the store helps")
+            if self._accept and all(one.row[:2] == _FEED for one in mine):
+                scopes = (str(one.scope) for one in self._store.scopes(limit=1).items)
+                if (home := next(chain(self.past, scopes), None)) is not None:
+                    self.past.setdefault(home, []).extend(mine)  # any scope can tell of the feed
+                    return
+            given = "none of the copies given has it whole" if self.copies else "--copy"
+            also = "; --accept-loss states it as lost" if mine[0].row[:2] == _FEED else ""
+            self.left.append(f"{places}: only a whole copy of the store helps ({given}){also}")
 
     @property
     def mendable(self) -> bool:
         """Whether there is something to do."""
         made = any(one.row[:2] in _MADE for one in self.found)
-        return bool(self.plans or self.leases or made or (self.copies and self.found))
+        return bool(self.plans or self.past or self.leases or made or (self.copies and self.found))
 
     def _by_scope(self) -> dict[str, list[Finding]]:
         scopes: dict[str, list[Finding]] = {}
@@ -255,9 +315,13 @@ class _Damage:
         state = self._store.scope(scope)
         if readable(handle_of(state)) and Tails(handle_of(self._store)).lost(state.scope) is None:
             places = ", ".join(one.place for one in found[:3]) + (", …" if len(found) > 3 else "")
+            if self._accept and all(one.kind in STATED and one.row for one in found):
+                self.past[scope] = found
+                return
             self.left.append(
                 f"{scope}: its newest state is whole, its past is not: {places}; a copy of the "
-                f"store that still has it heals it ({given}), nothing else does"
+                f"store that still has it heals it ({given}); if there is none, --accept-loss "
+                "states it as lost, and all else stays"
             )
             return
         failure = found_failure(found)
@@ -273,6 +337,7 @@ class _Damage:
         look at what is left."""
         while self._heal():
             self.look()
+        self._take()
         if self.leases:
             core_of(self._store).leases.drop_damaged()
         failed: dict[str, str] = {}
@@ -285,9 +350,29 @@ class _Damage:
                 failed[str(plan.agent)] = f"{plan.agent}: {error}"  # and the others are mended
         found, plans, leases = self.found, self.plans, self.leases
         self.look()
+        if self.past:
+            for scope, mine in self.past.items():
+                rows = [(one.kind, bytes.fromhex(one.row)) for one in mine]
+                handle = handle_of(self._store.scope(scope))
+                made = state_losses(handle, rows, "damaged, and in no copy")
+                said = "; ".join(dict.fromkeys(f"{one.place}: {one.message}" for one in mine))
+                self.stated.append(f"{scope}: {', '.join(made)} states as lost: {said}")
+            self.look()
+            self.left += [f"{scope}: it is still damaged" for scope in self.past]
         damaged = [one for one in self.plans if str(one.agent) not in failed]
         self.left += [*failed.values(), *(f"{one.agent}: it is still damaged" for one in damaged)]
         self.found, self.plans, self.leases = found, plans, leases  # what was, for who reads of it
+
+    def _take(self) -> None:
+        """Take rows of the store itself that copies have otherwise, where that leaves less damage:
+        rows of the feed are right if those around them, and the entries, fit."""
+        storage = core_of(self._store).storage
+        rows = [bytes.fromhex(one.row) for one in self.found if not one.scope and one.row]
+        for copy in self.copies:
+            for key in dict.fromkeys(rows[:MOST_TAKEN]):
+                mine, theirs = storage.get([key])[0] or b"", copy.storage.get([key])[0]
+                if theirs is not None and theirs != mine:
+                    self._choose((key, mine), (key, theirs))
 
     def _heal(self) -> bool:
         """Heal what was found; whether that was something."""
@@ -297,7 +382,7 @@ class _Damage:
         for scope, mine in self._by_scope().items():
             if scope:
                 one = Scope.parse(scope)
-                self.healed += heal_all(handle, one, mine, self.copies, rename=True)[1]
+                self.healed += heal_all(handle, one, mine, self.copies)[1]
             else:
                 self.healed += heal_directory(handle, mine, self.copies)
         return len(self.healed) > before
@@ -312,7 +397,7 @@ def _confirm(session: Session, damage: _Damage) -> None:
 
 
 def _say(session: Session, damage: _Damage) -> None:
-    names = "plans leases healing healed repaired left complete entries lost"
+    names = "plans leases healing healed repaired stated left complete entries lost"
     told = {name: getattr(damage, name) for name in names.split()}
     told["files"] = [{"path": one.path, "kept": one.kept} for one in damage.files]
     lines: list[object] = [_mended(one) for one in damage.files]
@@ -325,6 +410,7 @@ def _say(session: Session, damage: _Damage) -> None:
             "damaged leases, which hold no state, are removed: anybody can take them again"
         )
     lines += damage.repaired or damage.plans
+    lines += damage.stated or [f"{one}: its damage would be stated as lost" for one in damage.past]
     if not damage.found and not damage.healed:
         whole = "nothing is damaged" if damage.complete else "nothing damaged was found so far"
         lines.append(whole)

@@ -1,4 +1,4 @@
-"""`holdfast restore` and `revert`: going back to a state, and undoing what some entries did."""
+"""`holdfast restore`, `undo` and `revert`: going back, and undoing what some entries did."""
 
 from __future__ import annotations
 
@@ -117,6 +117,16 @@ def _restored(scope: str, result: RestoreResult) -> list[str]:
     if done.passed_over:
         lines.append(f"the state before was not kept: {done.passed_over}")
     return lines
+
+
+@command()
+@scope_argument
+@reason_option
+def undo(session: Session, scope: str, reason: str | None) -> None:
+    """Undo the newest change of a scope, whatever it was; undo again to have it back."""
+    with session.change(scope) as state:
+        done = state.undo(reason=reason)
+    session.tell(done, lambda: _reverted(done))
 
 
 @command()

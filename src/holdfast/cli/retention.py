@@ -58,17 +58,6 @@ def run(session: Session, scope: str, confirm: bool) -> None:
 
 @retention.verb()
 @scope_argument
-def marks(session: Session, scope: str) -> None:
-    """The checkpoints that are pinned, on hold or needed for a restart, and why."""
-    with session.reading() as store:
-        found = _retention(session, store).marked(scope)
-    session.tell(found, *(f"{id}: {why}" for id, why in found.items()))
-    if not found:
-        session.note("nothing is marked")
-
-
-@retention.verb()
-@scope_argument
 @click.argument("timeline")
 @click.option("--reason", help="Why; it is kept with the entries that end it.")
 def end(session: Session, scope: str, timeline: str, reason: str | None) -> None:

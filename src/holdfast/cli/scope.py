@@ -8,20 +8,8 @@ import click
 
 from holdfast.cli.commands import Group
 from holdfast.cli.failures import in_options
-from holdfast.cli.options import limit_option, scope_argument, together, yes_option
+from holdfast.cli.options import limit_option, scope_argument, yes_option
 from holdfast.cli.session import Session
-
-erase_options = together(
-    yes_option,
-    click.option(
-        "--no-wait",
-        is_flag=True,
-        help="Only until nobody can read it: `holdfast sweep` drops the rows.",
-    ),
-    click.option(
-        "--despite-holds", is_flag=True, help="Also if a checkpoint of it is on (legal) hold."
-    ),
-)
 
 
 @click.group(cls=Group)
@@ -57,24 +45,19 @@ def delete(session: Session, scope: str, yes: bool) -> None:
 
 @scope.verb()
 @scope_argument
-@erase_options
+@yes_option
+@click.option("--no-wait", is_flag=True, help="Only until nobody can read it; see `sweep`.")
+@click.option("--despite-holds", is_flag=True, help="Also if a checkpoint of it is on hold.")
 def erase(session: Session, scope: str, yes: bool, no_wait: bool, despite_holds: bool) -> None:
     """End a scope and remove its content; also of scopes of that name deleted before.
 
     Says what it cannot reach. If it was cut short, run it again. Refused while a checkpoint of it
     is on hold, unless --despite-holds is given.
     """
-    erase_scope(session, scope, yes, wait=not no_wait, despite_holds=despite_holds)
-
-
-def erase_scope(
-    session: Session, scope: str, yes: bool, *, wait: bool, despite_holds: bool
-) -> None:
-    """End a scope and remove its content."""
     with session.writing() as store:
         name = store.scope(scope).scope
         confirm(session, yes, "Erase", f"{name} with all its timelines")
-        result = store.erase(name, wait=wait, despite_holds=despite_holds)
+        result = store.erase(name, wait=not no_wait, despite_holds=despite_holds)
     session.tell(result, f"{name}: erased")
     key = "its key" if result.key_removed else "no key"
     session.note(f"{result.rows} rows of {result.bytes} bytes and {key} were removed")

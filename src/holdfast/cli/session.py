@@ -17,6 +17,7 @@ import click
 from holdfast.cli import output
 from holdfast.cli.plain import fields_of, plain
 from holdfast.errors import (
+    HoldfastError,
     InvalidInputError,
     KeyringError,
     RefusedError,
@@ -95,13 +96,15 @@ class Session:
         self, which: str, key: str | None, passphrase_file: str | None, *, new: bool
     ) -> str | None:
         """A key that is not the one the store is opened with: --WHICH-key and its companion."""
+        from holdfast.seal.keys import HiddenText
+
         which = f"{which}-" if which else ""
         _refuse_passphrase(key, which)
         if passphrase_file is not None:
             if key not in (None, _PROMPT):
                 raise InvalidInputError(f"give --{which}key or --{which}passphrase-file, not both")
-            return _PROMPT + _first_line(passphrase_file)
-        return _PROMPT + _ask(new) if key == _PROMPT else key
+            return HiddenText(_PROMPT + _first_line(passphrase_file))
+        return HiddenText(_PROMPT + _ask(new)) if key == _PROMPT else key
 
     @property
     def would_ask(self) -> bool:
@@ -174,7 +177,23 @@ class Session:
                 registry=Unbuilt(),
             )
         with store:
+            self._redact(store)
             yield store
+
+    def _redact(self, store: Store) -> None:
+        """Show nothing that `Protection.keep` has named, unless --reveal asks for it."""
+        from contextlib import suppress
+
+        from holdfast.access.protection import kept_redaction
+        from holdfast.cli.plain import redact
+        from holdfast.store.inner import core_of
+
+        context, hide = click.get_current_context(silent=True), None
+        if context is None or not context.params.get("reveal"):
+            with suppress(HoldfastError):  # what is damaged is repaired with these commands
+                hide = kept_redaction(store)
+        redact[:] = [hide] if hide is not None else []
+        core_of(store).redact = hide
 
     @contextmanager
     def _warned(self) -> Iterator[None]:
@@ -190,12 +209,16 @@ class Session:
 
     def _check_there(self) -> None:
         """Say what to do if there is no store; other places than files speak for themselves."""
-        folder = os.path.dirname(self.path) or "."
-        if self.is_file and os.path.isdir(folder) and not _is_file(self.path):
+        if not self.there():
             raise StoreNotFoundError(
                 f"there is no store at {self.path!r}; make one with `holdfast init`, or name "
                 "another with --store or HOLDFAST_STORE"
             )
+
+    def there(self) -> bool:
+        """False if the store is a file that is not there; nothing is opened for that."""
+        folder = os.path.dirname(self.path) or "."
+        return not self.is_file or not os.path.isdir(folder) or _is_file(self.path)
 
     def _is_store(self) -> bool:
         if self.is_file and not _is_file(self.path):

@@ -12,7 +12,7 @@ from holdfast.cli.commands import command
 from holdfast.cli.options import dry_run_option, reason_option, scope_argument
 from holdfast.cli.plain import plain
 from holdfast.cli.session import Session, point
-from holdfast.errors import InvalidInputError, MergeConflictError
+from holdfast.errors import MergeConflictError
 
 if TYPE_CHECKING:
     from holdfast.store.inner import MergeConflict, Merged
@@ -50,32 +50,21 @@ def timelines(session: Session, scope: str) -> None:
 @click.argument("other", metavar="TIMELINE")
 @click.option(
     "--strategy",
-    type=click.Choice(["ask", "ours", "theirs", "newest", "both"]),
+    type=click.Choice(["ask", "ours", "theirs"]),
     default="ask",
     help="Who counts where both changed the same. [default ask: nothing is merged, and it is said]",
 )
-@click.option("--into", metavar="NAME", help="The timeline that gets it. [default main]")
 @dry_run_option
 @reason_option
 def merge(
-    session: Session,
-    scope: str,
-    other: str,
-    strategy: str,
-    into: str | None,
-    dry_run: bool,
-    reason: str | None,
+    session: Session, scope: str, other: str, strategy: str, dry_run: bool, reason: str | None
 ) -> int:
-    """Bring what another timeline became into this one, as one entry.
+    """Bring what another timeline became into main (or --timeline), as one entry.
 
     What only one side changed since both were the same is taken from that side: by key, inside of
     values by field and by item. TIMELINE may be one of its points, TIMELINE@NUMBER. Conflicts are
     shown with both values, and with --strategy ask nothing is merged while there are any (exit 5).
     """
-    if into is not None:
-        if session.timeline not in ("main", into):
-            raise InvalidInputError("--into and --timeline name two timelines: give one of them")
-        session.timeline = into
     with session.read(scope) if dry_run else session.change(scope) as state:
         try:
             done = state.merge(other, strategy=strategy, dry_run=dry_run, reason=reason)

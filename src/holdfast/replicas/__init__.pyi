@@ -38,7 +38,8 @@ class Replicas:
     async def sync(self, *, full: bool = False, remake: str | None = None) -> SyncReport:
         """Bring all replicas up to now; those that are not there are made.
 
-        Trouble with one does not keep the others from it: the report says what it is. With
+        Trouble with one does not keep the others from it: the report says what it is. Of what was
+        copied before a sample is compared, so that damage is noticed in time and not at once. With
         `full=True` all rows of both sides are compared, instead of what has changed since. `remake`
         names a replica that is to become a copy of the store whatever it holds now.
         """

@@ -11,7 +11,6 @@ from holdfast.errors import (
     DamagedRecordError,
     HoldfastError,
     KeyMissingError,
-    ScopeNotFoundError,
     StateIntegrityError,
 )
 from holdfast.replicas.replica_cell import Writer
@@ -208,19 +207,6 @@ class Judge:
         same = old.startswith(envelope.data) and len(old) > start
         return same and self._epoch(key, new, start) > self._epoch(key, old, start)
 
-    def correlation(self, key: bytes, old: bytes) -> bytes | None:
-        """The row that led from a correlation to an entry whose body goes, if it goes, too."""
-        try:
-            body = self.body(key, old)
-        except (StateIntegrityError, ScopeNotFoundError):  # its row is left: `verify` names it
-            return None
-        if body is None or body.cause is None or body.cause.correlation is None:
-            return None
-        tag = self.core.tag(b"correlation", body.cause.correlation)
-        place = rowkinds.scope_of(key), rowkinds.line_of(key), rowkinds.sequence_of(key)
-        name = rowkinds.correlation(tag, *place)
-        return None if self._has(name) else name
-
 
 # ---- compare ------------------------------------------------------------------------------------
 
@@ -335,14 +321,7 @@ class Comparison:
                 if self._judge.sends(key, mine):
                     self._writer.put(key, mine)
             elif self._judge.replaces(key, mine, theirs):
-                self._swap(key, mine, theirs)
+                self._writer.swap(key, theirs, mine)
             else:
                 self._findings.add(key, "store and replica differ; one of them is damaged")
             self._writer.ease()
-
-    def _swap(self, key: bytes, mine: bytes, theirs: bytes) -> None:
-        self._writer.swap(key, theirs, mine)
-        if key[:1] == b"E" and len(mine) < len(theirs):
-            gone = self._judge.correlation(key, theirs)
-            if gone is not None:
-                self._writer.drop(gone)

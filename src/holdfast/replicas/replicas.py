@@ -119,6 +119,7 @@ class Replicas:
         if not isinstance(store, Store):
             raise InvalidInputError("Replicas takes an open store")
         self._core: Core = core_of(store)
+        self._core.check_store()
         self._replicas = [_Replica(url) for url in check_urls(urls)]
         check_factor(factor, len(self._replicas), "factor")
         self._needed = len(self._replicas) if factor is None else factor - 1
@@ -139,7 +140,8 @@ class Replicas:
     def sync(self, *, full: bool = False, remake: str | None = None) -> SyncReport:
         """Bring all replicas up to now; those that are not there are made.
 
-        Trouble with one does not keep the others from it: the report says what it is. With
+        Trouble with one does not keep the others from it: the report says what it is. Of what was
+        copied before a sample is compared, so that damage is noticed in time and not at once. With
         `full=True` all rows of both sides are compared, instead of what has changed since. `remake`
         names a replica that is to become a copy of the store whatever it holds now.
         """

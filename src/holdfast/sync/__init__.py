@@ -28,8 +28,11 @@ if TYPE_CHECKING:
     from holdfast.sync import agents as agents
     from holdfast.sync import backup as backup
     from holdfast.sync import checkpoints as checkpoints
+    from holdfast.sync import hooks as hooks
     from holdfast.sync import recovery as recovery
     from holdfast.sync import replicas as replicas
+    from holdfast.sync import runtime as runtime
+    from holdfast.sync import schemas as schemas
     from holdfast.sync import testing as testing
 
 __all__ = [

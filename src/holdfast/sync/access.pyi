@@ -2,3 +2,8 @@
 
 from holdfast.access.audit import Audit as Audit
 from holdfast.access.audit import Read as Read
+from holdfast.access.grants import Access as Access
+from holdfast.access.grants import Grant as Grant
+from holdfast.access.protection import CARD as CARD
+from holdfast.access.protection import SSN as SSN
+from holdfast.access.protection import Protection as Protection

@@ -1,5 +1,7 @@
 # Written by scripts/stubs.py from the blocking classes; not to be edited.
 
+from holdfast.recovery.alerts import Alert as Alert
+from holdfast.recovery.alerts import Channel as Channel
 from holdfast.recovery.boot_recovery import BootItem as BootItem
 from holdfast.recovery.boot_recovery import BootReport as BootReport
 from holdfast.recovery.boot_recovery import boot as boot
@@ -10,6 +12,7 @@ from holdfast.recovery.heal import Healed as Healed
 from holdfast.recovery.health import Concern as Concern
 from holdfast.recovery.health import Health as Health
 from holdfast.recovery.managed import Managed as Managed
+from holdfast.recovery.managed import RunningStatus as RunningStatus
 from holdfast.recovery.managed import SetUp as SetUp
 from holdfast.recovery.managed import set_up as set_up
 from holdfast.recovery.notices import RecoveryNotice as RecoveryNotice
@@ -18,7 +21,6 @@ from holdfast.recovery.procedure import RecoveryStep as RecoveryStep
 from holdfast.recovery.quarantine import Quarantined as Quarantined
 from holdfast.recovery.records import RecoveryStepResult as RecoveryStepResult
 from holdfast.recovery.recovery import Recovery as Recovery
-from holdfast.recovery.report import GroupRecoveryReport as GroupRecoveryReport
 from holdfast.recovery.report import RecoveryPlan as RecoveryPlan
 from holdfast.recovery.report import RecoveryReport as RecoveryReport
 from holdfast.recovery.report import RecoveryStatistics as RecoveryStatistics
@@ -27,6 +29,7 @@ from holdfast.recovery.scrub import Scrubber as Scrubber
 from holdfast.recovery.scrub import ScrubStatus as ScrubStatus
 from holdfast.recovery.strategies import RecoveryTarget as RecoveryTarget
 from holdfast.recovery.strategies import UnfitTarget as UnfitTarget
+from holdfast.recovery.supervisor import PartStatus as PartStatus
 from holdfast.recovery.watchdog import Answered as Answered
 from holdfast.recovery.watchdog import Unanswered as Unanswered
 from holdfast.recovery.watchdog import Watchdog as Watchdog

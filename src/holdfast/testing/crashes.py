@@ -36,7 +36,7 @@ from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.wrappers import Counting
 from holdfast.store.inner import handle_of, same
-from holdfast.store.names.arguments import check_flag, check_run, check_seconds, is_async, ran
+from holdfast.store.names.arguments import check_run, check_seconds, is_async, ran
 
 MOMENTS = ("before", "after")
 """Of a commit: nothing of it is stored, or all of it."""
@@ -54,12 +54,11 @@ Kill = tuple[str, int]
 class CrashFinding:
     """A trial whose end was another than that of the undisturbed run."""
 
-    kills: tuple[Kill, ...]
+    kill: Kill
     why: str
 
     def __str__(self) -> str:
-        where = ", then ".join(f"{moment} commit {commit}" for moment, commit in self.kills)
-        return f"killed {where}: {self.why}"
+        return f"killed {self.kill[0]} commit {self.kill[1]}: {self.why}"
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,6 @@ def crash(
     see: Callable[..., Any] = contents,
     moments: tuple[str, ...] = MOMENTS,
     every: int = 1,
-    twice: bool = False,
     timeout: float = 60.0,
     folder: Path | None = None,
     **options: Any,
@@ -142,11 +140,9 @@ def crash(
     A coroutine function gets a store of `holdfast`, any other one of `holdfast.sync`. With a second
     parameter it also gets the world: an empty folder of the trial, that outlives the kills, for
     tools to leave their traces in. `prepare` makes what is there at first, `see` what is compared;
-    both take what `run` takes, and a blocking store. `every=5` kills around each fifth commit only;
-    with `twice` the run after a kill is killed as well, around each of its own commits, which takes
-    about as many trials as the square of the commits. A run of more than `timeout` seconds is a
-    finding. `options` are those of
-    `holdfast.open`. Trials lie in `folder`, which keeps them, or in a temporary one.
+    both take what `run` takes, and a blocking store. `every=5` kills around each fifth commit only.
+    A run of more than `timeout` seconds is a finding. `options` are those of `holdfast.open`.
+    Trials lie in `folder`, which keeps them, or in a temporary one.
 
     The agent has to come to its end by itself, and to do the same each time: what is random, or is
     told by the clock, is left out by a `see` of yours. Needs `os.fork`: Linux or macOS; call it
@@ -164,7 +160,6 @@ def crash(
             f"there is no option {', '.join(unknown)}; there are those of this function and "
             f"{', '.join(sorted(_OPTIONS))}, of `holdfast.open`"
         )
-    check_flag(twice, "twice")
     check_seconds(timeout, "timeout")
     if not hasattr(os, "fork"):
         raise InvalidInputError("crash-testing needs os.fork, which this system does not have")
@@ -175,15 +170,11 @@ def crash(
         expected, commits = agent.undisturbed()
         findings = []
         killed = 0
-        waiting: list[tuple[Kill, ...]] = [(kill,) for kill in _around(commits, moments, every)]
-        while waiting:
-            kills = waiting.pop(0)
-            died, why, again = agent.trial(kills, expected)
+        for kill in _around(commits, moments, every):
+            died, why = agent.trial(kill, expected)
             killed += died
             if why:
-                findings.append(CrashFinding(kills, why))
-            if twice and len(kills) == died == 1:
-                waiting += [(*kills, next) for next in _around(again, moments, every)]
+                findings.append(CrashFinding(kill, why))
         return CrashReport(commits, killed, tuple(findings))
 
 
@@ -238,26 +229,20 @@ class _Agent:
             )
         return self._end(trial)[0], commits
 
-    def trial(self, kills: tuple[Kill, ...], expected: Any) -> tuple[int, str, int]:
+    def trial(self, kill: Kill, expected: Any) -> tuple[bool, str]:
         """Run the agent, kill it, and let it come to its end.
 
-        How often it was killed, what is wrong with its end, and the commits of its last run.
+        Whether it was killed, and what is wrong with its end.
         """
-        trial = self._new("-".join(f"{moment}-{commit}" for moment, commit in kills))
-        killed, commits = 0, 0
-        for moment, commit in (*kills, ("", 0)):
-            died, told = self._process(trial, moment, commit)
-            if died == "SIGKILL" and moment:
-                killed += 1
-            elif died:
-                started = "started again, it" if killed else "it"
-                return killed, f"{started} failed: {told or died}", 0
-            else:
-                commits = int(told.split()[0])
-                break  # it came to its end, perhaps before it could be killed once more
+        trial = self._new(f"{kill[0]}-{kill[1]}")
+        died, told = self._process(trial, *kill)
+        killed = died == "SIGKILL"
+        if killed:
+            died, told = self._process(trial, "", 0)
+        if died:
+            return killed, f"{'started again, it' if killed else 'it'} failed: {told or died}"
         end, findings = self._end(trial)
-        why = "; ".join([*_differences(expected, end), *findings][:_MOST_TOLD])
-        return killed, why, commits
+        return killed, "; ".join([*_differences(expected, end), *findings][:_MOST_TOLD])
 
     def _new(self, name: str, *, prepared: bool = True) -> Path:
         trial = self._place / name

@@ -16,7 +16,6 @@ from holdfast.store.names.arguments import check_count, check_flag, check_second
 
 FRESH = (CONVERSATION, MEMORY + "short_term")
 """Components that a refresh for drift empties unless `survive` says which ones stay."""
-ON_ERROR = ("continue", "restore")
 ON_DRIFT = ("refresh", "checkpoint")
 RESTARTS = ("here", "process")
 
@@ -56,16 +55,6 @@ def step_of(answer: Any) -> StepResult:
     return answer
 
 
-def decided(answer: Any) -> str | None:
-    """What a function of the user says about a drift."""
-    if answer is not None and answer not in ON_DRIFT:
-        raise InvalidInputError(
-            f"on_drift says {' or '.join(ON_DRIFT)}, or None for nothing more, not "
-            f"{type(answer).__name__}"
-        )
-    return answer  # type: ignore[no-any-return]
-
-
 def agent_by(make: Callable[..., Any], state: Any) -> Any:
     """The agent that a class or a function makes, from its state or, if it takes none, without."""
     try:
@@ -97,12 +86,9 @@ class LoopSettings:
     """Refreshes because of drift, in the time of one `refresh`, after which the loop ends."""
     letters: int = 100
     """Letters that are processed before each step, at most."""
-    on_error: str = "continue"
-    """After the recovery checkpoint: `continue` from the last saved state, or `restore` the last
-    checkpoint that was not made because something went wrong."""
-    on_drift: str | Callable[[list[DriftAlarm]], Any] = "refresh"
-    """After the recovery checkpoint: `refresh` with clean context, nothing more (`checkpoint`), or
-    what a function of yours says of the alarms: "refresh", or None for nothing more."""
+    on_drift: str = "refresh"
+    """After the recovery checkpoint: `refresh` with clean context, or nothing more (`checkpoint`).
+    """
     restart: str = "here"
     """Where a refresh goes on: `here`, or in another `process`, for which this loop ends."""
     survive: tuple[str, ...] | None = None
@@ -125,10 +111,10 @@ class LoopSettings:
             raise InvalidInputError("retry is a RetryPolicy")
         for name in ("max_errors", "max_drifts", "letters"):
             check_count(getattr(self, name), name)
-        chosen = [("on_error", ON_ERROR), ("on_drift", ON_DRIFT), ("restart", RESTARTS)]
+        chosen = [("on_drift", ON_DRIFT), ("restart", RESTARTS)]
         for name, known in chosen:
             given = getattr(self, name)
-            if given not in known and not (name == "on_drift" and callable(given)):
+            if given not in known:
                 raise InvalidInputError(f"{name} is {' or '.join(known)}")
         if self.survive is not None:
             object.__setattr__(self, "survive", tuple(listed(self.survive, "survive")))

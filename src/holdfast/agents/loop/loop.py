@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
@@ -14,7 +14,6 @@ from holdfast.agents.loop.check import MOST, LoopReport, check_line
 from holdfast.agents.loop.decide import LoopResult, LoopSettings
 from holdfast.agents.loop.turns import LoopStore, Running, Turns
 from holdfast.agents.mailbox import MAIN, Mailbox
-from holdfast.checkpoints.retention import RetentionRule
 from holdfast.checkpoints.shutdown import TakenSignals, check_main_thread
 from holdfast.errors import InvalidInputError
 from holdfast.store.inner import Bell, handle_of
@@ -36,7 +35,7 @@ from holdfast.store.names.face import (
 from holdfast.store.names.face import taken as blocking_of
 from holdfast.store.state import State
 
-OPTIONS = ("fields", "drift", "report_to", "retention", "signals", "settings")
+OPTIONS = ("fields", "drift", "report_to", "signals", "settings")
 """What a loop takes besides the fields of its settings."""
 NEVER = {getattr(signal, name, None) for name in ("SIGKILL", "SIGSTOP")}
 """Signals that end or stop a process without asking it."""
@@ -61,8 +60,7 @@ class Loop:
     from what was saved, until there were `max_errors` in a row, which raises the last one. SIGTERM
     ends it after the step at work. See `LoopSettings` for all intervals and limits. One process at
     a time runs an agent, by a lease. `drift` is a `Drift` of your own settings, or False for none.
-    `report_to` is an agent that gets a letter about each recovery checkpoint. With `retention`, old
-    checkpoints go after each routine one, by these rules and the default ones ({}: only those).
+    `report_to` is an agent that gets a letter about each recovery checkpoint.
     """
 
     def __init__(
@@ -73,7 +71,6 @@ class Loop:
         fields: Iterable[str] | None = None,
         drift: Drift | bool = True,
         report_to: State | None = None,
-        retention: Mapping[str, RetentionRule] | None = None,
         signals: Iterable[int] = (signal.SIGTERM,),
         settings: LoopSettings | None = None,
         **intervals: Any,
@@ -86,7 +83,7 @@ class Loop:
         if watching is None and check_flag(drift, "drift"):
             watching = Drift(state)
         told = handle_of(report_to) if report_to is not None else None
-        self._store = LoopStore(handle_of(state), self._settings, retention, told)
+        self._store = LoopStore(handle_of(state), self._settings, told)
         mailbox = None  # of a fork, on which a loop tries something out
         if handle_of(state).timeline == MAIN:
             mailbox = Mailbox(state, retry=self._settings.retry)
@@ -166,7 +163,7 @@ class Loop:
         who does begins so. It takes the place of one that was asked for before.
         """
         check_flag(clean, "clean")
-        self._store.ask_restart(checkpoint, clean, reason)
+        self._store.ask(checkpoint, clean, reason, restores=True, instead=True)
 
     @writes
     def withdraw_restart(self) -> bool:

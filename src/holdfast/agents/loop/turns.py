@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
 
-from holdfast.agents.agent_keys import AGENT, ATTACHED, LOOP, own_change
+from msgspec import Struct, structs
+
+from holdfast.agents.agent_keys import AGENT, ATTACHED, OWN_LOOP
 from holdfast.agents.attached import METHODS, Attachment, Living, PersistentAgent
 from holdfast.agents.drift import Drift, noted
 from holdfast.agents.handover import Handovers
@@ -19,20 +21,18 @@ from holdfast.agents.loop.decide import (
     LoopSettings,
     StepResult,
     agent_by,
-    decided,
     step_of,
 )
 from holdfast.agents.mailbox import Mail, Mailbox, Reruns, Taken
 from holdfast.checkpoints.create import make, release
 from holdfast.checkpoints.group import Wanted, save_all
 from holdfast.checkpoints.request import CheckpointRequest
-from holdfast.checkpoints.retention import Retention, RetentionRule, stand
+from holdfast.checkpoints.retention import stand
 from holdfast.errors import (
     HoldfastError,
     InvalidInputError,
     LeaseLostError,
     MissingError,
-    NotConfirmedError,
     PointNotFoundError,
     StateIntegrityError,
     StoreClosedError,
@@ -40,6 +40,7 @@ from holdfast.errors import (
 from holdfast.store.inner import (
     DELETED,
     Asking,
+    Book,
     ChangeParts,
     Lease,
     LineHandle,
@@ -53,6 +54,7 @@ from holdfast.store.inner import (
     held,
     mark_key,
     moment,
+    own_change,
     own_step,
     running_lease,
     same,
@@ -90,36 +92,31 @@ log = logging.getLogger("holdfast.loop")
 
 ENDS = (LeaseLostError, StoreClosedError)
 """Errors after which trying again is in vain: another runs the agent, or the store is closed."""
-RESTART = LOOP + "restart"
-"""The agent's own fields, of which the agent itself keeps or drops single ones."""
+RESTART = "restart"
 PAGE = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Restart:
+class Restart(Struct, kw_only=True, frozen=True):
     """A restart that is asked for: from which checkpoint, and whether with clean context."""
 
     checkpoint: str
     clean: bool
     reason: str
-    failed: bool = False
-    """Because of an error: that the work failed is not forgotten."""
-    restores: bool = True
+    restores: bool
     """Whether the state becomes that of the checkpoint; not of a refresh."""
-    time: datetime | None = None
+    timeline: str
+    """Of which it was asked; a fork takes the note along from where it comes from."""
+    time: datetime | None
     """When it was asked for, by which one is told from another."""
-    asked_at: int = field(default=0, compare=False)
-    """The entry that asked for it; after a restore, that of the restore."""
+    failed: bool = False
+    """An earlier version asked for some because of an error."""
+    asked_at: int = 0
+    """The entry that asked for it; after a restore, that of the restore. It is not stored."""
 
     @property
     def cause(self) -> str:
         """The reason that the entries carry by which it is carried out."""
         return f"restart: {self.reason}"
-
-
-def _restart(note: dict[str, Any], version: int = 0) -> Restart:
-    told = ("checkpoint", "clean", "reason", "failed", "restores", "time")
-    return Restart(**{name: note[name] for name in told}, asked_at=version)
 
 
 class LoopStore:
@@ -129,15 +126,12 @@ class LoopStore:
         self,
         handle: LineHandle,
         settings: LoopSettings,
-        retention: Mapping[str, RetentionRule] | None,
         report_to: LineHandle | None,
     ) -> None:
         self._handle = handle
         self._state = State(handle)
+        self._notes = Book(self._state, OWN_LOOP, Restart)
         self._settings = settings
-        self._retention = None
-        if retention is not None:
-            self._retention = Retention(self._store(), rules=retention)
         check_own(handle.core, "the state that report_to names", report_to)
         self._report_to = Mailbox(State(report_to)) if report_to is not None else None
 
@@ -158,16 +152,6 @@ class LoopStore:
             raise saved.error
         return saved.checkpoint
 
-    def routine(self) -> Checkpoint | None:
-        """The routine checkpoint; then those that are too many go, if that was asked for."""
-        made = self.save("routine", "routine", "interval")
-        if self._retention is not None:
-            try:
-                self._retention.run(self._handle.scope)
-            except NotConfirmedError as error:
-                log.warning("nothing was removed by retention: %s", error)
-        return made
-
     def recovery(self, trigger: str, **about: Any) -> Checkpoint:
         """A recovery checkpoint, before anything is done about what went wrong.
 
@@ -187,47 +171,35 @@ class LoopStore:
                 log.error("%s: no report of %s: %s", self._handle.scope, made.id, error)
         return made
 
-    def last_good(self) -> Checkpoint | None:
-        """The newest checkpoint that was not made because something went wrong.
-
-        None if somebody restored the state since: what is of before that is not wanted any more.
-        """
-        history = self._handle.history
-        for one in history.checkpoints():
-            if one.type != "recovery":  # as backups of restores are, too
-                restored = history.log(kind="restore", since=one.sequence + 1, limit=1)
-                return None if restored else one
-        return None
-
     # restarts
 
-    def ask_restart(self, checkpoint: Any, clean: bool, reason: str) -> None:
-        """Note that somebody wants the agent to be started again from a checkpoint."""
-        self._ask(checkpoint, Restart("", clean, reason), instead=True)
-
-    def ask_refresh(
-        self, checkpoint: Any, clean: bool, reason: str, *, failed: bool = False, back: bool = False
+    def ask(
+        self, checkpoint: Any, clean: bool, reason: str, *, restores: bool, instead: bool
     ) -> None:
-        """Note that the loop itself wants to make the agent anew, which undoes nothing unless it
-        goes `back`; a restart that is asked for already comes first."""
-        self._ask(checkpoint, Restart("", clean, reason, failed, restores=back), instead=False)
+        """Note that the agent is to be started again from a checkpoint: its state becomes that of
+        the checkpoint, or (a refresh, of the loop itself) goes on from the newest.
 
-    def _ask(self, checkpoint: Any, wanted: Restart, *, instead: bool) -> None:
-        check_text(wanted.reason, "the reason of a restart", 1000)
+        If one is asked for already, it takes its place, or (not `instead`) comes first.
+        """
+        check_text(reason, "the reason of a restart", 1000)
         timeline, sequence = self._handle.history.points.find(checkpoint)
         point = f"{timeline}@{sequence}"
-        note = {"checkpoint": point, "clean": wanted.clean, "reason": wanted.reason}
-        note |= {"failed": wanted.failed, "restores": wanted.restores}
-        note["timeline"] = self._handle.timeline
-        note["time"] = moment(self._handle.core.clock.claimed())
+        wanted = Restart(
+            checkpoint=point,
+            clean=clean,
+            reason=reason,
+            restores=restores,
+            timeline=self._handle.timeline,
+            time=moment(self._handle.core.clock.claimed()),
+        )
 
         def step() -> None:  # as a pin does, it stands on the state that it is about
             parts = own_change(self._state, reason=wanted.cause)
-            part = parts.part(self._handle)
-            if self._is_own(part.get(RESTART)) and not instead:
+            notes = self._notes.page(parts.part(self._handle))
+            if self._own(notes.get(RESTART)) is not None and not instead:
                 return
             self._unasked(parts)
-            part.set(RESTART, note)
+            notes.put(RESTART, wanted)
             main = parts.part(self._line())  # where the marks of retention lie
             main.set(mark_key(self._line(), ASKED, point), wanted.reason)
             plan = parts.plan()
@@ -240,12 +212,13 @@ class LoopStore:
     def _unasked(self, parts: ChangeParts, restart: Restart | None = None) -> bool:
         """Note in a change that no restart is asked for, or not this one any more, and that no
         checkpoint is held for it; whether it was."""
-        part = parts.part(self._handle)
-        note = part.get(RESTART)
-        if not self._is_own(note) or restart not in (None, _restart(note)):
+        notes = self._notes.page(parts.part(self._handle))
+        note = self._own(notes.get(RESTART))
+        wanted = restart.asked_at if restart is not None else 0
+        if note is None or restart not in (None, structs.replace(note, asked_at=wanted)):
             return False
-        part.delete(RESTART)
-        parts.part(self._line()).delete(mark_key(self._line(), ASKED, note["checkpoint"]))
+        notes.delete(RESTART)
+        parts.part(self._line()).delete(mark_key(self._line(), ASKED, note.checkpoint))
         return True
 
     def _store(self) -> Store:
@@ -261,14 +234,12 @@ class LoopStore:
 
     def restart(self) -> Restart | None:
         """The restart that is asked for, by whomever."""
-        found = self._handle.reader.versioned([RESTART]).get(RESTART)
-        if found is None or not self._is_own(found[0]):
-            return None
-        return _restart(*found)
+        found, version = self._notes.versioned(RESTART)
+        note = self._own(found)
+        return structs.replace(note, asked_at=version) if note is not None else None
 
-    def _is_own(self, note: Any) -> bool:
-        """Whether a note is there, and not one that a fork took along from where it comes from."""
-        return note is not None and note["timeline"] == self._handle.timeline
+    def _own(self, note: Restart | None) -> Restart | None:
+        return note if note is not None and note.timeline == self._handle.timeline else None
 
     def put_back(self, restart: Restart) -> None:
         """Let the state be as the restart wants it; done again, it changes nothing more."""
@@ -379,7 +350,7 @@ CALLED = ("step", "on_letter", "check_tasks")
 """What an agent has for a loop to call."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Running:
     """What a loop runs, and with what."""
 
@@ -391,9 +362,8 @@ class Running:
     store: LoopStore
     mailbox: Mailbox | None
     drift: Drift | None
-    first: list[dict[str, Any] | None] = field(default_factory=list)
-    """What an agent at hand held before it was first run here; None: what had been stored of it
-    was given to it, and nobody knows."""
+    ran: bool = False
+    """Whether the agent has run here: one at hand holds what came of that."""
 
     def __post_init__(self) -> None:
         check_own(self.handle.core, "that drift", self.drift and self.drift._handle)
@@ -402,16 +372,6 @@ class Running:
     def at_hand(self) -> bool:
         """Whether it is an agent, not what makes one."""
         return hasattr(self.agent, "step") and not isinstance(self.agent, type)
-
-    def before(self) -> dict[str, Any]:
-        """What an agent at hand is to hold where nothing is stored of it yet."""
-        if self.first[0] is None:
-            raise InvalidInputError(
-                f"{self.handle.scope}: it is to be started again from before it was first saved, "
-                "and the object that runs holds what came later; give the loop what makes the "
-                "agent, a class or function, or call withdraw_restart()"
-            )
-        return copied(self.first[0])
 
     def check(self, agent: Any, *, awaited: bool) -> None:
         """Refuse an agent whose functions would not have run when their call is over.
@@ -434,10 +394,18 @@ FIRST = ("session start", "session_start", "start")
 """Name, type and trigger of the checkpoint with which a loop begins."""
 ANEW = ("session start", "session_start", "restart")
 """Those of the one with which an agent that was made anew begins: no error leads further back."""
+ROUTINE = ("routine", "routine", "interval")
 LAST = ("shutdown", "automatic", "shutdown")
 """Those of the one with which a loop ends."""
 
-UNSAVED = Restart("", False, "what was saved of it is gone", restores=False)
+UNSAVED = Restart(
+    checkpoint="",
+    clean=False,
+    reason="what was saved of it is gone",
+    restores=False,
+    timeline="",
+    time=None,
+)
 
 WAITS = "%s: another runs it, or was killed: waiting until its lease is given back or runs out"
 """Said once, so that nobody takes a loop that waits for one that hangs."""
@@ -509,7 +477,7 @@ class Turns:
     def _begin(self) -> Steps[Any]:
         restart = yield _work(self._store.restart)
         if restart is not None:
-            yield _work(self._restored, restart)
+            yield _work(self._store.put_back, restart)
         yield from self._object()
         if callable(getattr(self._agent, "on_letter", None)) and self._running.mailbox is not None:
             # Who runs an agent that takes letters is alone at it: what was begun was cut short.
@@ -546,6 +514,7 @@ class Turns:
         if restart is not None or self._life.interrupted:
             yield from self._life.recovered()
         yield from self._life.validated()
+        self._running.ran = True
 
     def _attachment(self) -> Attachment | None:
         """What keeps the agent; None if it keeps nothing of its own."""
@@ -558,13 +527,13 @@ class Turns:
 
     def _loaded(self, restart: Restart | None) -> Steps[Any]:
         assert self._kept is not None
-        stored, first = (yield from self._stored()), self._running.first
-        if self._running.at_hand and not first:
-            first.append(
-                copied((yield from self._call(self._kept.take))) if stored is None else None
+        stored = yield from self._stored()
+        if stored is None and self._running.at_hand and self._running.ran:
+            raise InvalidInputError(
+                f"{self._handle.scope}: it is to be started again from before it was first saved, "
+                "and the object that runs holds what came later; give the loop what makes the "
+                "agent, a class or function, or call withdraw_restart()"
             )
-        elif self._running.at_hand and stored is None and restart is not None:
-            yield from self._kept.given(self._running.before())
         if stored is None:
             return
         with self._kept.taking_up(*stored) as values:
@@ -586,14 +555,9 @@ class Turns:
         if restart is None:
             return
         self.result.restarts += 1
-        if self._running.drift is not None and not restart.failed:
+        if self._running.drift is not None:
             yield _work(self._running.drift.reset)
         yield _work(self._store.restarted, restart)
-
-    def _restored(self, restart: Restart) -> None:
-        self._store.put_back(restart)
-        if self._running.drift is not None and restart.failed:
-            self._running.drift._failed()
 
     def _end(self) -> Steps[Any]:
         """What the loop leaves behind: the agent saved and at rest, and a checkpoint of that.
@@ -647,12 +611,12 @@ class Turns:
     def _due(self) -> Steps[Any]:
         due = self._clocks.due(self._ticks())
         if due == "routine":
-            yield from self._note_checkpoint(_work(self._store.routine))
+            yield from self._note_checkpoint(_work(self._store.save, *ROUTINE))
             self._clocks.saved(self._ticks())
         elif due == "refresh":
             self._clocks.drifts = 0
             made = yield from self._note_checkpoint(_work(self._store.recovery, "refresh"))
-            yield _work(self._store.ask_refresh, made.id, False, "refresh")
+            yield from self._refresh(made.id, "refresh", clean=False)
             restart = yield _work(self._store.restart)
             if restart is not None:  # not withdrawn meanwhile
                 yield from self._restart(restart)
@@ -663,7 +627,7 @@ class Turns:
         if self._settings.restart == "process":
             self.result.outcome = "restart"
             return
-        yield _work(self._restored, restart)
+        yield _work(self._store.put_back, restart)
         yield from self._made(restart)
         yield from self._saved(self._life.lives("running"))
         yield from self._finished(restart)
@@ -688,7 +652,12 @@ class Turns:
         self.result.cycles += 1
         drifted = yield from self._judged(step, self._ticks() - begun, failed=False)
         if drifted is not None:
-            yield _work(self._store.ask_refresh, drifted.id, True, "drift")
+            yield from self._refresh(drifted.id, "drift", clean=True)
+
+    def _refresh(self, checkpoint: str, reason: str, *, clean: bool) -> Steps[Any]:
+        """Ask for the agent to be made anew, which undoes nothing."""
+        ask = partial(self._store.ask, restores=False, instead=False)
+        yield _work(ask, checkpoint, clean, reason)
 
     def _letters(self) -> Steps[int]:
         work, mailbox = getattr(self._agent, "on_letter", None), self._running.mailbox
@@ -743,28 +712,12 @@ class Turns:
         made = yield from self._note_checkpoint(
             _work(lambda: self._store.recovery("drift", **about))
         )
-        if (yield from self._choice(alarms, failed)) != "refresh":
+        if self._settings.on_drift != "refresh":
             return None
         if self._clocks.drifted():
             self.result.outcome = "drifted"
             return None
         return made
-
-    def _choice(self, alarms: list[Any], failed: bool) -> Steps[Any]:
-        """What is to be done about a drift, as it is set or as a function says."""
-        asked = self._settings.on_drift
-        if not callable(asked):
-            return asked
-        try:
-            return decided((yield from self._call(asked, alarms)))
-        except VAIN:
-            raise
-        except Exception as error:
-            if not failed:
-                raise
-            # The cycle has an error of its own, which is about to be seen to.
-            log.error("%s: on_drift decided nothing", self._handle.scope, exc_info=error)
-            return None
 
     # errors
 
@@ -796,15 +749,8 @@ class Turns:
                 _work(lambda: self._store.recovery("error", error=kind))
             )
             error.add_note(f"{self._handle.scope}: recovery checkpoint {made.id}")
-            good = None
-            if wait is not None and self._settings.on_error == "restore":
-                good = yield _work(self._store.last_good)
-            if good is not None:
-                clean, why = drifted is not None, "drift" if drifted else "error"
-                ask_return = partial(self._store.ask_refresh, back=True, failed=not clean)
-                yield _work(ask_return, good.id, clean, why)
-            elif drifted is not None:
-                yield _work(self._store.ask_refresh, drifted.id, True, "drift")
+            if drifted is not None:
+                yield from self._refresh(drifted.id, "drift", clean=True)
         except ENDS:
             raise
         except HoldfastError as failure:

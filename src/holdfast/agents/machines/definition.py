@@ -125,6 +125,8 @@ def empty_names(content: Any, path: str = "data") -> Iterator[str]:
 
 RECOVERIES = ("ask", "complete", "roll_back")
 MOST_STATES = 1000
+_SPECIAL = '"#;:{}[]()<>|\\`&'
+"""Characters that mean something to Mermaid."""
 _FUNCTIONS = {"arrow": ("guard", "action", "work", "undo"), "state": ("enter", "exit", "check")}
 
 
@@ -193,7 +195,7 @@ class MachineDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     on: dict[str, MachineArrow | str] = {}
 
     def __post_init__(self) -> None:
-        found = list(_shape(self))
+        found = _shape(self)
         if not found:  # an arrow may be given as the name of the state that it leads to
             states = {
                 name: structs.replace(one, on=_arrows(one.on)) for name, one in self.states.items()
@@ -289,15 +291,25 @@ class MachineDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
     def mermaid(self, now: str | None = None) -> str:
         """A diagram in Mermaid's language; `now` is a state to be marked."""
-        from holdfast.agents.machines.draw import mermaid
+        ids = {name: f"s{number}" for number, name in enumerate(self.states)}  # any name is shown
+        lines = ["stateDiagram-v2"]
+        lines += [f'    state "{_drawn(name)}" as {id}' for name, id in ids.items()]
+        lines.append(f"    [*] --> {ids[self.initial]}")
+        ends = dict.fromkeys(self.states)
+        for origin, trigger, arrow in self.arrows():
+            ends.pop(origin, None)
+            signs = " ?" * (arrow.guard is not None) + " …" * (arrow.work is not None)
+            lines.append(f"    {ids[origin]} --> {ids[arrow.to]} : {_drawn(trigger + signs)}")
+        lines += [f"    {ids[name]} --> [*]" for name in ends]
+        if now in ids:
+            lines += ["    classDef now stroke-width:3px", f"    class {ids[now]} now"]
+        return "\n".join(lines) + "\n"
 
-        return mermaid(self, now)
 
-    def svg(self, now: str | None = None) -> str:
-        """A diagram as a picture; `now` is a state to be marked."""
-        from holdfast.agents.machines.draw import svg
-
-        return svg(self, now)
+def _drawn(text: str) -> str:
+    """Text that means nothing to Mermaid."""
+    clean = "".join(one if one.isprintable() else " " for one in text)
+    return "".join(f"#{ord(one)};" if one in _SPECIAL else one for one in clean)
 
 
 def check_definition(definition: object, *, awaited: bool = False) -> None:
@@ -341,27 +353,23 @@ def _arrows(on: Mapping[str, MachineArrow | str]) -> dict[str, MachineArrow | st
     }
 
 
-def _shape(machine: MachineDefinition) -> Iterator[str]:
+def _shape(machine: MachineDefinition) -> list[str]:
     """What is of another type than it has to be: only Python's own checks come before."""
-    if not isinstance(machine.states, dict) or not isinstance(machine.on, dict):
-        yield "states and on are mappings"
-        return
-    if len(machine.states) > MOST_STATES:
-        yield f"there are more than {MOST_STATES} states"
-    for name, one in machine.states.items():
-        if not isinstance(one, MachineState):
-            yield f"{name}: a state is made with MachineState(...)"
-    groups = [("on", machine.on)]
-    groups += [
-        (name, one.on) for name, one in machine.states.items() if isinstance(one, MachineState)
+    if found := problems(dict[str, Any], machine.states, "states"):
+        return found
+    states = machine.states.items()
+    found += [
+        f"{name}: a state is made with MachineState(...)"
+        for name, one in states
+        if not isinstance(one, MachineState)
     ]
-    for place, on in groups:
-        if not isinstance(on, dict):
-            yield f"{place}: on is a mapping"
-            continue
-        for trigger, arrow in on.items():
-            if not isinstance(arrow, MachineArrow | str):
-                yield f"{place} {trigger}: an arrow is the name of a state, or a MachineArrow(...)"
+    on = [("on", machine.on)]
+    on += [(f"{name}.on", one.on) for name, one in states if isinstance(one, MachineState)]
+    for place, arrows in on:
+        found += problems(dict[str, MachineArrow | str], arrows, place)
+    if len(machine.states) > MOST_STATES:
+        found.append(f"there are more than {MOST_STATES} states")
+    return found
 
 
 def _problems(machine: MachineDefinition) -> Iterator[str]:
@@ -385,7 +393,7 @@ def _problems(machine: MachineDefinition) -> Iterator[str]:
             alone = ", ".join(target.only_from)
             yield f"{origin} {trigger}: {arrow.to!r} is entered from {alone} only"
     if machine.initial in machine:
-        reached = {name for row in rows_of(machine) for name in row}
+        reached = _reached(machine)
         unreached = [name for name in machine.states if name not in reached]
         yield from (f"nothing leads to the state {name!r}" for name in unreached)
 
@@ -427,17 +435,13 @@ def _uncallable(of: Any, kind: str) -> Iterator[str]:
             yield f"{name} is a function"
 
 
-def rows_of(machine: MachineDefinition) -> list[list[str]]:
-    """The states that something leads to, in rows by their distance from the initial one."""
-    leads: dict[str, list[str]] = {}
-    for origin, _, arrow in machine.arrows():
-        leads.setdefault(origin, []).append(arrow.to)
-    rows, seen = [[machine.initial]], {machine.initial}
-    while rows[-1]:
-        found = dict.fromkeys(to for name in rows[-1] for to in leads.get(name, ()))
-        rows.append([name for name in found if name not in seen])
-        seen.update(rows[-1])
-    return rows[:-1]
+def _reached(machine: MachineDefinition) -> set[str]:
+    """The states that something leads to."""
+    found, new = {machine.initial}, {machine.initial}
+    while new:
+        new = {arrow.to for origin, _, arrow in machine.arrows() if origin in new} - found
+        found |= new
+    return found
 
 
 def _resolved(data: Any, table: Mapping[str, Callable[..., Any]]) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast.agents.agent_keys import MayWait, commit, may_wait
+from holdfast.agents.agent_keys import MayWait, may_wait
 from holdfast.agents.machines.definition import (
     MachineArrow,
     MachineDefinition,
@@ -19,7 +19,6 @@ from holdfast.agents.machines.machine_records import (
     MachineIntent,
     MachineRecovered,
     MachineSnapshot,
-    MachineStep,
     Replayed,
     Seen,
     Transition,
@@ -40,20 +39,17 @@ from holdfast.store.inner import Operation, copied
 from holdfast.store.names.arguments import (
     check_count,
     check_flag,
-    check_function,
     check_limit,
     check_moment,
     check_text,
 )
 from holdfast.store.names.face import (
-    Blocks,
     Steps,
     calls,
+    commit,
     faced,
-    give,
     quick,
     read,
-    step_block,
     steps,
     steps_of,
 )
@@ -144,22 +140,6 @@ class Machine(Routines):
                 raise
         step, seen, arrow = yield from self._begin(trigger, input)
         return (yield from self._carry_out(step, seen, arrow, work=arrow.work))
-
-    @step_block
-    def working(self, trigger: str, /, **input: Any) -> Blocks[MachineStep]:
-        """Do the work of a transition in a block: the intent is stored before, the outcome after.
-
-        An error of the block is noted as a failed attempt. If the process ends, or is interrupted
-        by something that is no `Exception`, the intent stays open; so it does if the block ends
-        well, the transition is not made all the same, and its arrow has no `undo`.
-        """
-        step, seen, arrow = yield from self._begin(trigger, input, intent=True)
-        try:
-            yield give(step)
-        except Exception as error:
-            yield from self._fail(step, error, seen.intent, arrow.undo)
-            raise
-        yield from self._carry_out(step, seen, arrow, work=None)
 
     @steps
     def save(
@@ -351,18 +331,14 @@ class Machine(Routines):
         version: int,
         *,
         until: int | None = None,
-        apply: Callable[[dict[str, Any], Transition], Any] | None = None,
         dry_run: bool = False,
     ) -> Steps[Replayed]:
         """Follow the log from a version on, up to a transition's number, and take up that place.
 
         Only transitions that succeeded; each must begin where the one before ended, else
-        `ReplayError` and nothing changes. Data and metadata are those that the last of them left;
-        with `apply(data, transition)`, data are what it makes of those of the version. Actions and
-        work are not run.
+        `ReplayError` and nothing changes. Data and metadata are those that the last of them left.
+        Actions and work are not run.
         """
-        if apply is not None:
-            check_function(apply, "apply")
         check_flag(dry_run, "dry_run")
         check_count(version, "a version")
         check_limit(until, "until")
@@ -373,11 +349,6 @@ class Machine(Routines):
         end, last = start, made[-1] if made else None
         if last is not None:
             end = yield read(self.version, last.version)
-        data = end.data
-        if apply is not None:
-            data = start.data
-            for one in made:
-                data = apply(data, one)
         told = {
             "from_version": version,
             "transitions": len(made),
@@ -385,7 +356,7 @@ class Machine(Routines):
             "time": self._looker.time(),
         }
         more = {"last_transition": last.id if last is not None else None, "replay_info": told}
-        wanted = replace(end, data=data, metadata={**end.metadata, **more})
+        wanted = replace(end, metadata={**end.metadata, **more})
         if not dry_run:
             yield from self._put(seen, wanted, "replay")
             wanted = yield self._look(self._snapshot)

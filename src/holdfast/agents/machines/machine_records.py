@@ -6,6 +6,9 @@ alone, `transitions` (a list of all attempts) and `intent` (the transition whose
 or None: a key that is there is found faster than that one is not). Each transition has a number,
 one more than the one before it; versions count those that succeeded. Both are taken from the newest
 transition, which every change of a machine expects, so that nobody else takes the same.
+
+These are no records of a `Book`: all of them are looked at in one moment, by their versions alone
+while nobody else moved the machine, and functions of users write into the change that expects them.
 """
 
 from __future__ import annotations

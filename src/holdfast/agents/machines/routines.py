@@ -7,7 +7,6 @@ from secrets import token_hex
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from holdfast.agents.agent_keys import ATTEMPTS, again_in_steps, commit, look, sticky
 from holdfast.agents.machines.definition import broken
 from holdfast.agents.machines.machine_records import (
     MOST_ERROR,
@@ -29,10 +28,21 @@ from holdfast.errors import (
     RefusedError,
     TransitionRefusedError,
 )
-from holdfast.store.inner import Operation, ScopedChange, build_change, copied, handle_of, same
+from holdfast.store.inner import (
+    UPDATES,
+    Operation,
+    ScopedChange,
+    again_in_steps,
+    build_change,
+    copied,
+    handle_of,
+    look,
+    same,
+    sticky,
+)
 from holdfast.store.names.arguments import check_text
 from holdfast.store.names.cause import cause_now
-from holdfast.store.names.face import Step, Steps, ask
+from holdfast.store.names.face import Step, Steps, ask, commit
 
 if TYPE_CHECKING:
     from holdfast.agents.machines.definition import MachineArrow, MachineDefinition
@@ -111,7 +121,7 @@ class Routines:
         return seen, self._step(seen.state, arrow.to, trigger)
 
     def _begin(
-        self, trigger: str, input: Mapping[str, Any], *, intent: bool = False
+        self, trigger: str, input: Mapping[str, Any]
     ) -> Steps[tuple[MachineStep, Seen, MachineArrow]]:
         """All that comes before actions and work; if there is work, the intent is stored."""
         check_text(trigger, "a trigger", 128, least=1)
@@ -129,13 +139,13 @@ class Routines:
                 raise self._meter.invalid("machine", self._refused(trigger, problems))
             if problems or arrow is None:
                 raise self._refused(trigger, problems)
-            if concerns_data(self.definition, seen.state, arrow) or intent:
+            if concerns_data(self.definition, seen.state, arrow):
                 yield from self._give_data(seen, step, arrow)
             if arrow.guard is not None:
                 no = wanted((yield call(arrow.guard, step)))
                 if no is not None:
                     raise self._refused(trigger, [no])
-            if arrow.work is not None or intent:
+            if arrow.work is not None:
                 begun = self._looker.time()
                 given = copied(step.input)  # functions may change theirs
                 now = MachineIntent(step.id, trigger, step.origin, step.target, given, begun)
@@ -171,7 +181,7 @@ class Routines:
         undo = None if known else arrow.undo
         here, there = self.definition.states.get(step.origin), self.definition.states[arrow.to]
         exit = here.exit if here is not None else None
-        happened = work is None or step.attempt > 1  # done by the caller, or begun before
+        happened = step.attempt > 1  # begun before
         try:
             for function in (exit, arrow.action, work, there.enter):
                 if function is not None:
@@ -292,7 +302,7 @@ class Routines:
     def _commit(self, seen: Seen, plan: Callable[[], Plan]) -> Steps[Any]:
         """Commit a plan, again while others only add failed attempts to the log; what it gives."""
         own = {self._keys.now, self._keys.transitions, self._keys.intent}
-        for _ in range(ATTEMPTS):
+        for _ in range(UPDATES):
             try:
                 return (yield commit(self._state, plan()))
             except Conflict as conflict:  # failed attempts of others are in nobody's way

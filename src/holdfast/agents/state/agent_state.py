@@ -5,19 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any
 
-from holdfast.agents.agent_keys import CURRENT_TASK, again_in_steps, commit, own_change
+from holdfast.agents.agent_keys import CURRENT_TASK
 from holdfast.agents.state import checks as rules
 from holdfast.agents.state.capture import Captured, Persisted, capture, persisted
 from holdfast.agents.state.checks import build, problems
 from holdfast.agents.state.components import Component, table
 from holdfast.agents.state.draft import Draft, find, keyed, list_at
 from holdfast.errors import AgentValidationError, HoldfastError, InvalidInputError
-from holdfast.store.inner import ChangeParts, LineHandle, Reader, handle_of, moment
+from holdfast.store.inner import (
+    ChangeParts,
+    LineHandle,
+    Reader,
+    handle_of,
+    moment,
+    own_change,
+    own_steps,
+)
 from holdfast.store.names.face import (
     Blocks,
     Steps,
     ask,
     check,
+    commit,
     faced,
     give,
     quick,
@@ -192,24 +201,25 @@ class AgentState:
     def _write(self, function: Callable[[Draft], Any]) -> Steps[Any]:
         """Note in a draft what a function does there, which may have steps, and commit it."""
 
-        def step() -> Steps[Any]:
-            draft, parts = self._draft()
+        def note(parts: ChangeParts) -> Steps[Any]:
+            draft = self._drafted(parts)
             made = function(draft)
             if isinstance(made, Generator):
                 made = yield from made
             draft.finish()
-            plan = parts.plan()
-            if plan is not None:
-                yield commit(self._state, plan)
             return made
 
-        return (yield from again_in_steps(step))
+        return (yield from own_steps(self._state, note))
 
     def _draft(self, **cause: Any) -> tuple[Draft, ChangeParts]:
         """A draft, and the change that it becomes."""
-        parts, core = own_change(self._state, **cause), self._handle.core
+        parts = own_change(self._state, **cause)
+        return self._drafted(parts), parts
+
+    def _drafted(self, parts: ChangeParts) -> Draft:
+        core = self._handle.core
         now = moment(core.clock.claimed())
-        return Draft(parts.part(self._handle), self._components, now, core.meter), parts
+        return Draft(parts.part(self._handle), self._components, now, core.meter)
 
     # looking at all of it
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Self
 
 from holdfast.checkpoints.policy.policy import (
@@ -21,10 +20,10 @@ from holdfast.checkpoints.policy.policy import (
     EMPTY,
     METRICS,
     OPERATORS,
-    PREFIX,
     REPORTED,
     Condition,
     Policy,
+    PolicyRecord,
     base_of,
     invalid,
     is_number,
@@ -34,9 +33,9 @@ from holdfast.checkpoints.policy.policy import (
 )
 from holdfast.checkpoints.policy.policy_engine import (
     Engine,
-    Sampler,
     Triggered,
     judged,
+    policy_book,
     stored_policies,
 )
 from holdfast.checkpoints.policy.tracker import (
@@ -59,18 +58,9 @@ from holdfast.checkpoints.schedule import (
 )
 from holdfast.errors import InvalidInputError, MissingError
 from holdfast.seal.compress import LZ4_UP_TO
-from holdfast.store.inner import (
-    Asked,
-    Core,
-    LineHandle,
-    Operation,
-    StoreHandle,
-    build_change,
-    core_of,
-)
-from holdfast.store.names.arguments import check_function, check_text, is_async, listed
+from holdfast.store.inner import BookPage, Core, LineHandle, Operation, StoreHandle, core_of
+from holdfast.store.names.arguments import check_text, listed
 from holdfast.store.names.background import Closable
-from holdfast.store.names.cause import cause_now
 from holdfast.store.names.face import ends, faced, here, writes
 from holdfast.store.names.scope import RESERVED, Scope
 from holdfast.store.store import Store
@@ -226,11 +216,8 @@ def _reading(tracker: Tracker, condition: Condition, now: float) -> Reading:
     met = condition.holds(value)
     if condition.operator not in OPERATORS:
         why = f"the operator {condition.operator!r} is not known to this version"
-    elif value is None and condition.metric in tracker.metrics.unknown:
-        told = tracker.metrics.unknown[condition.metric]
-        why = f"{condition.metric} has no value: its function {told}"
     elif value is None:
-        why = f"{condition.metric} has no value in this process: record it, or give its function"
+        why = f"{condition.metric} has no value in this process: record it"
     else:
         why = f"{condition.metric} is {value:g}, {'' if met else 'not '}{_asked(condition)}"
         if is_reported(condition.metric) and not met:
@@ -276,8 +263,8 @@ class Policies(Closable):
 
     One of them watches a store in a process: it sees this process's writes, and takes note of
     others' when it next looks. With `watch=False` policies are set and explained, and nothing
-    fires. `defaults` replaces the two default policies. `metrics` are your own: a function of
-    the scope, or None for a value that is given with `record`.
+    fires. `defaults` replaces the two default policies. `metrics` are the names of your own, whose
+    values you give with `record`.
     """
 
     def __init__(
@@ -285,22 +272,19 @@ class Policies(Closable):
         store: Store,
         *,
         defaults: Iterable[Policy] = DEFAULTS,
-        metrics: Mapping[str, Sampler | None] | None = None,
+        metrics: Iterable[str] = (),
         watch: bool = True,
     ) -> None:
         if not isinstance(store, Store):
             raise InvalidInputError("Policies takes an open store")
-        if metrics is not None and not isinstance(metrics, Mapping):
-            raise InvalidInputError("metrics is a mapping of names to functions, or to None")
         self._core = core_of(store)
         self._closed = False
-        own = dict(metrics or {})
-        for name, ask in own.items():
-            _check_metric(name, ask)
+        own = frozenset(listed(metrics, "metrics"))
+        for name in own:
+            _check_metric(name)
         self._engine = Engine(self._core, tuple(listed(defaults, "defaults")), own)
         self._check(self._engine.defaults, plain_is_fine=True)
         if watch:
-            self._engine.changed = partial(follow_policies, self._engine)
             self._engine.start()
             self._core.closing.append(self.close)
 
@@ -349,15 +333,19 @@ class Policies(Closable):
 
         With `head`, only if that is still its newest entry; 0: if there is no such agent.
         """
-        own = stored_policies(self._engine.handle(scope))
+        book = policy_book(self._engine.handle(scope))
+        own = book.all()
         if len(own.keys() | {one.id for one in policies}) > max(MOST_POLICIES, len(own)):
             raise InvalidInputError(f"{scope}: an agent has at most {MOST_POLICIES} policies")
-        sets = [Operation("set", one.key, one.data()) for one in policies]
-        asked: Asked = (scope, "main", [*beside, *sets], {}, head)
-        self._core.run(build_change(self._core, [asked], cause=cause_now(reason=reason)))
+
+        def note(page: BookPage[PolicyRecord]) -> None:
+            page.change.head = head
+            page.change.operations += beside
+            for one in policies:
+                page.put(one.id, PolicyRecord(**one.data()))
+
+        book.step(note, reason=reason)
         follow_policies(self._engine, scope, [one.id for one in policies])
-        for one in policies:
-            self._engine.followed(scope, one.id, one)
 
     def get(self, agent: Any, id: str) -> Policy | None:
         """The policy that an agent has under an id, its own or a default one."""
@@ -372,17 +360,18 @@ class Policies(Closable):
     def remove(self, agent: Any, id: str) -> None:
         """Take a policy of its own from an agent; a default one of that id is in force again."""
         scope = agent_scope(self._core, agent)
-        handle = self._engine.handle(scope)
         check_text(id, "the id of a policy", 128, least=1)
         id = plain_id(id)
-        if not handle.reader.exists(PREFIX + id):
-            default = any(one.id == id for one in self._engine.defaults)
-            hint = "it is a default one: set it with enabled=False" if default else "see list()"
-            raise MissingError(f"{scope} has no policy {id!r} of its own; {hint}")
-        change, _ = handle._plan([Operation("delete", PREFIX + id)], lambda _: None)
-        self._core.run(change)
+
+        def note(page: BookPage[PolicyRecord]) -> None:
+            if not page.exists(id):
+                default = any(one.id == id for one in self._engine.defaults)
+                hint = "it is a default one: set it with enabled=False" if default else "see list()"
+                raise MissingError(f"{scope} has no policy {id!r} of its own; {hint}")
+            page.delete(id)
+
+        policy_book(self._engine.handle(scope)).step(note)
         follow_policies(self._engine, scope, [id])
-        self._engine.followed(scope, id, None)
 
     @writes
     def schedule(self, agent: Any) -> Sequence[ScheduleInfo]:
@@ -502,14 +491,7 @@ def _check_event(event: object) -> None:
         raise InvalidInputError("the metrics of an event are finite numbers by their names")
 
 
-def _check_metric(name: object, ask: object) -> None:
+def _check_metric(name: object) -> None:
     check_text(name, "the name of a metric", 128, least=1)
     if base_of(name) in _BUILT_IN:
         raise InvalidInputError(f"{name!r} is a metric of Holdfast; choose another name")
-    if ask is not None:
-        check_function(ask, f"the metric {name!r}")
-        if is_async(ask):
-            raise InvalidInputError(
-                f"the metric {name!r} is an `async def`, which nobody awaits on either face: give "
-                "a plain function, or None and `record` its values"
-            )

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any
 from unicodedata import normalize
+
+from msgspec import Struct
 
 from holdfast.checkpoints.checkpoint_keys import POLICIES
 from holdfast.errors import HoldfastError, PolicyValidationError
@@ -31,10 +33,9 @@ SINCE = "time_since_last_checkpoint"
 """Milliseconds since the last checkpoint of any type, or since the agent's first entry."""
 MEMORY = "memory_usage"
 """Bytes of the agent's state as it is encoded, keys included."""
-PROCESS = "process_memory"
-"""Bytes of memory that this process takes, asked for at most once a second."""
 OPERATIONS = "operation_count"
-"""Sets, appends, trims and deletes since the last checkpoint, or within the time window."""
+"""Sets, appends, trims and deletes since the last checkpoint; with a time window, those that this
+process saw within it."""
 ERRORS = "error_rate"
 """Errors ÷ (errors + operations) within the time window (without one: of five minutes)."""
 ACTIONS = "user_action"
@@ -45,7 +46,7 @@ may stand which: `system_event:low_disk`."""
 METRICS = {
     "state_change": (RATIO,),
     "time_interval": (SINCE,),
-    "memory_usage": (MEMORY, PROCESS),
+    "memory_usage": (MEMORY,),
     "operation_count": (OPERATIONS,),
     "error_rate": (ERRORS,),
     "user_action": (ACTIONS,),
@@ -104,8 +105,7 @@ class Condition:
 
     def data(self) -> dict[str, Any]:
         """Plain data; what is left out has its default."""
-        found = {name: getattr(self, name) for name in ("type", "metric", "operator", "threshold")}
-        return found if self.window is None else {**found, "window": self.window}
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     def problems(self, own: Collection[str]) -> Iterator[str]:
         """All that is wrong with it; `own` are the user's metrics."""
@@ -214,6 +214,20 @@ def plain_id(id_: str) -> str:
     return normalize("NFC", id_) if isinstance(id_, str) else id_
 
 
+class PolicyRecord(Struct):
+    """A policy as it is kept: what `Policy.data` gives. It has no defaults, so all is written."""
+
+    id: str
+    name: str
+    conditions: list[dict[str, Any]]
+    frequency: dict[str, Any]
+    retention: dict[str, Any]
+    compression: dict[str, Any] | None
+    encryption: dict[str, Any] | None
+    priority: str
+    enabled: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """When a checkpoint is made by itself. `Policies.set` checks it, and says all that is wrong."""
@@ -258,14 +272,8 @@ class Policy:
 
     def data(self) -> dict[str, Any]:
         """Plain data, which `Policy.of` reads."""
-        found: dict[str, Any] = {"id": self.id, "name": self.name}
-        found["conditions"] = [condition.data() for condition in self.conditions]
-        found["frequency"] = _fields(self.frequency)
-        found["retention"] = _fields(self.retention)
-        for name in ("compression", "encryption"):
-            setting = getattr(self, name)
-            found[name] = _fields(setting) if setting is not None else None
-        return {**found, "priority": self.priority, "enabled": self.enabled}
+        found = {"id": self.id, "name": self.name} | asdict(self)
+        return {**found, "conditions": [condition.data() for condition in self.conditions]}
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Policy:
@@ -300,7 +308,7 @@ class Policy:
         if not isinstance(self.conditions, tuple | list):
             yield "conditions is a list"
             return
-        if not self.conditions:
+        if not self.conditions and self.enabled:  # one that is off needs none
             yield EMPTY
         if len(self.conditions) > MOST_CONDITIONS:
             yield f"it has more than {MOST_CONDITIONS} conditions"
@@ -384,13 +392,6 @@ def merged(defaults: tuple[Policy, ...], own: Mapping[str, Policy]) -> list[Poli
     return sorted(found.values(), key=lambda one: (-rank(one), one.id))
 
 
-def longest_count(policies: Iterable[Policy]) -> float:
-    """Milliseconds of the longest window in which policies count operations; 0 if none does."""
-    conditions = (one for policy in policies if policy.enabled for one in policy.conditions)
-    spans = (one.span for one in conditions if one.metric in (OPERATIONS, ERRORS))
-    return max((span for span in spans if span is not None), default=0.0)
-
-
 def rank(policy: Policy) -> int:
     """How high its priority is; one that is not known, written by a newer version, is lowest."""
     return PRIORITIES.index(policy.priority) if policy.priority in PRIORITIES else -1
@@ -421,7 +422,7 @@ def read_policy(data: Any) -> tuple[Policy | None, list[str]]:
     if not isinstance(conditions, list | tuple):
         problems.append("conditions is a list")
         conditions = ()
-    made = [_condition(one, problems) for one in conditions]
+    made = [_part(Condition, one, "a condition", problems) for one in conditions]
     name = data.get("name", "")
     policy = Policy(
         data.get("id", data.get("policyId", name)),
@@ -431,54 +432,45 @@ def read_policy(data: Any) -> tuple[Policy | None, list[str]]:
         enabled=data.get("enabled", True),
     )
     parts: dict[str, Any] = {}
-    for part, kind in (("frequency", PolicyFrequency), ("retention", PolicyRetention)):
-        parts[part] = _part(kind, data.get(part), part, problems) or kind()
-    for part in ("compression", "encryption"):
-        parts[part] = _part(PolicySetting, data.get(part), part, problems)
+    for part, kind in _PARTS.items():
+        if data.get(part) is not None and (one := _part(kind, data[part], part, problems)):
+            parts[part] = one
     return replace(policy, **parts), problems
 
 
-_CONDITION = {"timeWindow": "window", "time_window": "window"}
+_PARTS = {
+    "frequency": PolicyFrequency,
+    "retention": PolicyRetention,
+    "compression": PolicySetting,
+    "encryption": PolicySetting,
+}
 
 
-def _condition(data: Any, problems: list[str]) -> Condition | None:
-    data = _mapping(data, "a condition", problems)
-    if data is None:
-        return None
-    data = {_CONDITION.get(name, name): value for name, value in data.items()}
-    missing = [n for n in ("type", "metric", "operator", "threshold") if n not in data]
-    extra = [name for name in data if name not in Condition.__slots__]
-    problems += [f"a condition needs {name!r}" for name in missing]
-    problems += [f"unknown field {name!r} of a condition" for name in extra]
-    if missing or extra:
-        return None
-    if data.get("window") is not None:
-        data["window"] = milliseconds(data["window"])
-    if data["metric"] == SINCE:
-        data["threshold"] = milliseconds(data["threshold"])
-    return Condition(**data)
+_NAMES = {
+    "timeWindow": "window",
+    "time_window": "window",
+    "maxAge": "max_age",
+    "maxCount": "max_count",
+    "minCount": "min_count",
+}
+"""Names that documents have for fields of ours."""
+_TIMES = ("window", "interval", "jitter", "max_age")
 
 
 def _part(kind: type, data: Any, what: str, problems: list[str]) -> Any:
-    if data is None:
-        return None
+    """A condition, or another part of a policy; None if it cannot be made."""
     data = _mapping(data, what, problems)
     if data is None:
         return None
-    names = {"maxAge": "max_age", "maxCount": "max_count", "minCount": "min_count"}
-    data = {names.get(name, name): value for name, value in data.items()}
-    extra = [name for name in data if name not in kind.__slots__]  # type: ignore[attr-defined]
-    problems += [f"unknown field {name!r} of {what}" for name in extra]
-    if extra:
+    data = {_NAMES.get(name, name): value for name, value in data.items()}
+    known = {one.name: one.default is MISSING for one in fields(kind)}
+    wrong = [f"{what} needs {name!r}" for name, must in known.items() if must and name not in data]
+    wrong += [f"unknown field {name!r} of {what}" for name in data if name not in known]
+    problems += wrong
+    if wrong:
         return None
-    for name in ("interval", "jitter", "max_age"):
-        if name in data:
-            data[name] = milliseconds(data[name])
-    try:
-        return kind(**data)
-    except TypeError:
-        problems.append(f"{what} needs 'enabled' and 'algorithm'")
-        return None
+    times = (*_TIMES, "threshold") if data.get("metric") == SINCE else _TIMES
+    return kind(**{k: milliseconds(v) if k in times else v for k, v in data.items()})
 
 
 def _mapping(data: Any, what: str, problems: list[str]) -> dict[str, Any] | None:

@@ -15,20 +15,20 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from holdfast.checkpoints.checkpoint_keys import POLICIES
 from holdfast.checkpoints.group import Saved, Wanted, save_all, switched_off
 from holdfast.checkpoints.policy.policy import (
     CIPHER,
     MADE_BY,
-    PREFIX,
     Policy,
-    is_number,
-    longest_count,
+    PolicyRecord,
     merged,
 )
 from holdfast.checkpoints.policy.tracker import (
@@ -36,21 +36,17 @@ from holdfast.checkpoints.policy.tracker import (
     NOTHING,
     TIMER,
     WRITE,
-    Measured,
     PolicyEvent,
     Tracker,
     basis_now,
     measure,
-    operations_behind,
-    process_memory,
 )
 from holdfast.errors import HoldfastError, PolicyValidationError
-from holdfast.store.inner import Gate, LineHandle
-from holdfast.store.names.arguments import ran
+from holdfast.store.inner import Book, Gate, LineHandle, stored
 from holdfast.store.names.background import Background, is_at_work
 from holdfast.store.names.cause import acting
 from holdfast.store.names.scope import Scope
-from holdfast.store.names.threads import is_interrupt
+from holdfast.store.state import State
 
 if TYPE_CHECKING:
     from holdfast.store.inner import Change, Core, Timeline, Written
@@ -66,8 +62,6 @@ AGAIN = 5.0
 LONGEST = 30.0
 """Seconds between two looks of the thread, if nothing wakes it."""
 _numbers = count()
-Sampler = Callable[[Any], float | None]
-"""A user's metric: a function of the scope. None: its value is recorded instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +86,13 @@ def judged(ready: Sequence[Policy], event: PolicyEvent) -> Triggered:
 class Engine(Gate):
     """The policies of one opened store at work."""
 
-    def __init__(
-        self, core: Core, defaults: tuple[Policy, ...], metrics: Mapping[str, Sampler | None]
-    ) -> None:
+    def __init__(self, core: Core, defaults: tuple[Policy, ...], metrics: Collection[str]) -> None:
         self.core = core
         self.defaults = defaults
-        self.metrics = dict(metrics)
+        self.metrics = metrics
+        """Names of those that users record."""
         self.errors: deque[str] = deque(maxlen=100)
         self.fired: deque[tuple[Scope, Triggered]] = deque(maxlen=100)
-        self._sampled = frozenset(name for name, ask in metrics.items() if ask is not None)
         self._trackers: dict[str, Tracker] = {}
         """By the agents' ids: the hash of a text is known already."""
         self._noted: deque[tuple[Change, Sequence[Written]]] = deque()
@@ -115,8 +107,6 @@ class Engine(Gate):
         self._background = Background(core, "holdfast-policies", LONGEST, self._turn)
         self._watching = self._stopping = False
         self._process = os.getpid()
-        self.changed: Callable[[Scope, set[str]], None] | None = None
-        """Told when an agent's own policies of these ids are others than they were."""
 
     # behind every change
 
@@ -125,8 +115,12 @@ class Engine(Gate):
         told apart by the state being the one that it left."""
         noted = self._noted
         noted.append((change, written))
-        if len(noted) >= TOGETHER or change.targets[0].special is not None:
-            self.catch_up()
+        much = len(noted) >= TOGETHER or change.targets[0].special is not None
+        if much and self._lock.acquire(blocking=False):  # no write waits for a measurement
+            try:
+                self.catch_up()
+            finally:
+                self._lock.release()
         elif not self._alarmed:
             self._alarmed = True
             self._background.wake()
@@ -175,7 +169,7 @@ class Engine(Gate):
         return tracker
 
     def _new(self, scope: Scope) -> Tracker:
-        return Tracker(scope, self._sampled, self.core.clock.ticks)
+        return Tracker(scope, self.core.clock.ticks)
 
     def _special(self, tracker: Tracker, one: Written) -> None:
         """A checkpoint begins a new count; what else is no operation on keys is measured anew."""
@@ -297,10 +291,6 @@ class Engine(Gate):
                 self._fire(tracker)
                 return
             self._renew(tracker)
-            self._sample(tracker)
-            if self.changed is not None and tracker.own != tracker.followed:
-                ids, tracker.followed = {*tracker.followed, *tracker.own}, dict(tracker.own)
-                self.changed(tracker.scope, ids)
             with self._lock:
                 self._look(tracker, event)
         except BaseException as error:  # whatever it is, other agents are served
@@ -329,33 +319,19 @@ class Engine(Gate):
     def refresh(self, tracker: Tracker) -> None:
         """Read the agent's policies, and what happened since its last checkpoint.
 
-        Writers go on meanwhile; what they did is added before anybody else looks.
+        What is noted meanwhile is counted behind it: nobody counts while the lock is held.
         """
         handle = self.handle(tracker.scope)
-        own, policies, found = self._stored(handle)
         with self._lock:
-            head = handle.place()[2]
-            more = operations_behind(handle, found.head, head)
-            if more is None or sets_policies(more):
-                (own, policies, found), more = self._stored(handle), (0, [])
-                head = found.head
-            tracker.follow(policies, own)
-            now = self.core.clock.ticks()
-            tracker.metrics.refill([*found.recent, (now, more[0])], now)
-            keys = found.keys.union(more[1])
+            found = measure(handle)
+            own = stored_policies(handle)  # behind it: one that was set meanwhile is among them
+            tracker.follow(merged(self.defaults, own), own)
             same = found.basis.same(tracker.metrics.basis)
-            tracker.active = (same and tracker.active) or bool(keys)
-            tracker.metrics.begin(found.basis, keys, found.operations + more[0])
+            tracker.active = (same and tracker.active) or bool(found.keys)
+            tracker.metrics.begin(found.basis, found.keys, found.operations)
             tracker.remember(found.fired)
-            tracker.sequence = head
+            tracker.sequence = found.head
             tracker.stale = False
-
-    def _stored(self, handle: LineHandle) -> tuple[dict[str, Policy], list[Policy], Measured]:
-        """The agent's own policies, all that are in force, and what they look at."""
-        span = longest_count(merged(self.defaults, stored_policies(handle)))
-        found = measure(handle, span)
-        own = stored_policies(handle)  # behind it: one that was set meanwhile is among them
-        return own, merged(self.defaults, own), found
 
     def tracked(self, scope: Scope) -> Tracker:
         """What is known of an agent, brought up to date; of one that is not watched, read anew."""
@@ -363,7 +339,6 @@ class Engine(Gate):
         with self._lock:
             tracker = self._trackers.get(scope.id) or self._new(scope)
         self._renew(tracker)
-        self._sample(tracker)
         return tracker
 
     def _renew(self, tracker: Tracker) -> None:
@@ -382,30 +357,6 @@ class Engine(Gate):
                 return []
             found = [policy for policy in tracker.policies if tracker.met(policy, now, given)]
             return [policy for policy in found if now >= tracker.ready_at(policy, now)]
-
-    def _sample(self, tracker: Tracker) -> None:
-        """Ask for the values of metrics that are functions; one that fails has no value."""
-        recorded, unknown = tracker.metrics.recorded, tracker.metrics.unknown
-        for name in tracker.samples():
-            why = "gave None"
-            try:
-                ask = self.metrics.get(name)
-                value = ran(ask(tracker.scope), name) if ask is not None else process_memory()
-            except BaseException as error:
-                # a user's function may raise anything: its metric has no value
-                if is_interrupt(error):
-                    raise
-                value, why = None, f"failed with {type(error).__name__}"
-            if value is not None and is_number(value):
-                recorded[name] = value
-                unknown.pop(name, None)
-                continue
-            if value is not None:
-                why = f"gave {type(value).__name__}, which is no finite number"
-            if why != unknown.get(name, "gave None"):  # that is its right; what is wrong, once
-                self.errors.append(f"metric {name}: {why}")
-            recorded.pop(name, None)
-            unknown[name] = why
 
     # what is told
 
@@ -466,16 +417,6 @@ class Engine(Gate):
             wanted = self._wanted(tracker, ready[0], result, tracker.metrics.basis.checkpoint)
             return wanted, partial(self._note, tracker, ready, result)
 
-    def followed(self, scope: Scope, id_: str, policy: Policy | None) -> None:
-        """Remember that the schedules follow this policy, or that it is gone."""
-        self.catch_up()
-        with self._lock:
-            tracker = self._trackers.get(scope.id)
-            if tracker is not None and policy is not None:
-                tracker.followed[id_] = policy
-            elif tracker is not None:
-                tracker.followed.pop(id_, None)
-
     def _note(self, tracker: Tracker, ready: list[Policy], result: Triggered) -> None:
         with self._lock:
             tracker.fired(ready, self.core.clock.ticks())
@@ -516,17 +457,15 @@ class Engine(Gate):
         return {**about, "event": result.event.name} if result.event.name else about
 
 
-def sets_policies(operations: tuple[int, list[str]]) -> bool:
-    """Whether some of these operations, of `operations_behind`, set policies or remove them."""
-    return any(key.startswith(PREFIX) for key in operations[1])
+def policy_book(handle: LineHandle) -> Book[PolicyRecord]:
+    """An agent's own policies as they are kept, by their ids."""
+    return Book(State(handle), POLICIES, PolicyRecord)
 
 
 def stored_policies(handle: LineHandle) -> dict[str, Policy]:
-    """An agent's own policies by their ids; one that cannot be read is left out."""
+    """An agent's own policies by their ids; one that cannot be used is left out."""
     found: dict[str, Policy] = {}
-    for key, data in handle.reader.items(PREFIX, None, "", True):
-        try:
-            found[key.removeprefix(PREFIX)] = Policy.of(data)
-        except PolicyValidationError:
-            continue
+    for id_, record in policy_book(handle).all(plain=True).items():
+        with suppress(PolicyValidationError):  # of a newer version: `list` shows the others
+            found[id_] = Policy.of(stored(record))
     return found

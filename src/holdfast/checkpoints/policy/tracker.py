@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +23,6 @@ from holdfast.checkpoints.policy.policy import (
     MEMORY,
     OPERATIONS,
     PREFIX,
-    PROCESS,
     RATIO,
     REPORTED,
     SINCE,
@@ -35,7 +33,6 @@ from holdfast.checkpoints.policy.policy import (
 )
 from holdfast.store.inner import (
     BUILT,
-    KEYED,
     TERMS,
     derived,
     index_of,
@@ -46,8 +43,6 @@ from holdfast.store.inner import (
 from holdfast.store.names.scope import RESERVED
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from holdfast.store.inner import LineHandle, Node, Timeline, Trees
     from holdfast.store.names.scope import Scope
 
@@ -68,8 +63,8 @@ ERROR = "error"
 MOST_KEYS = 100_000
 """Changed keys that are told apart; what comes behind them counts as often as it is written."""
 MOST_ENTRIES = 10_000
-"""Entries that are read back for the operations since the last checkpoint, or in a time window,
-after opening and when others wrote; what lies before them is not counted."""
+"""Entries that are read back for the operations since the last checkpoint, after opening and when
+others wrote; what lies before them is not counted."""
 MOST_MADE = 16
 """Checkpoints that are read back for when policies fired in other processes, or before opening."""
 MOST_NAMES = 1000
@@ -133,8 +128,6 @@ class Metrics:
         """What was reported since the last checkpoint."""
         self.recorded: dict[str, float] = {}
         """Newest values of metrics that are given, not counted."""
-        self.unknown: dict[str, str] = {}
-        """Why metrics that are functions have no value."""
         self.windows: dict[tuple[str, float], Window] = {}
 
     def begin(self, basis: Basis, keys: Iterable[str] = (), operations: int = 0) -> None:
@@ -169,19 +162,6 @@ class Metrics:
         for (name, _), window in self.windows.items():
             if name == metric:
                 window.add(now, count)
-
-    def refill(self, operations: Iterable[tuple[float, int]], now: float) -> None:
-        """Count the operations in the windows anew, from when they were and how many.
-
-        If that is less than what was counted, entries are pruned, and that stays.
-        """
-        before = {place: one for place, one in self.windows.items() if place[0] == OPERATIONS}
-        self.windows |= {place: Window(place[1]) for place in before}
-        for at, count in operations:
-            self.happened(OPERATIONS, at, count)
-        for place, window in before.items():
-            if window.total(now) > self.windows[place].total(now):
-                self.windows[place] = window
 
     def report(self, kind: str, name: str, now: float) -> None:
         """Note an error, a user action or a system event."""
@@ -300,13 +280,11 @@ class Measured:
     head: int
     fired: dict[str, float] = field(default_factory=dict)
     """When the policies fired that made the last checkpoints, on this process's clock."""
-    recent: list[tuple[float, int]] = field(default_factory=list)
-    """When there were how many operations within the time that was asked for."""
 
 
-def measure(handle: LineHandle, span: float = 0.0) -> Measured:
-    """Count from what is stored: what was changed since the newest checkpoint, and operations
-    within the last `span` milliseconds. An entry that is pruned counts as one operation."""
+def measure(handle: LineHandle) -> Measured:
+    """Count from what is stored what was changed since the newest checkpoint. An entry that is
+    pruned counts as one operation."""
     core = handle.core
     line = handle.reader.now()
     ticks, claimed = core.clock.ticks(), core.clock.claimed()
@@ -328,20 +306,7 @@ def measure(handle: LineHandle, span: float = 0.0) -> Measured:
     found = handle.history.entries(newest_first=True, low=first, high=head)
     count = sum(_own(body.ops) for _, _, body in islice(found, MOST_ENTRIES))
     count += max(0, line.floor.sequence - (checkpoint or line.ledger.before))
-    recent = list(_recent(handle, head, span / 1000))
-    return Measured(basis, keys, count, head, _fired(handle, ticks, claimed), recent)
-
-
-def _recent(handle: LineHandle, head: int, span: float) -> Iterator[tuple[float, int]]:
-    """When there were how many operations within the last `span` seconds, by this clock."""
-    if not span:
-        return
-    ticks, claimed = handle.core.clock.ticks(), handle.core.clock.claimed()
-    for _, _, body in islice(handle.history.entries(newest_first=True, high=head), MOST_ENTRIES):
-        ago = max(0, claimed - body.time) / 1_000_000
-        if ago > span:
-            return
-        yield ticks - ago, _own(body.ops)
+    return Measured(basis, keys, count, head, _fired(handle, ticks, claimed))
 
 
 def _own(ops: Sequence[Any]) -> int:
@@ -364,34 +329,9 @@ def _fired(handle: LineHandle, ticks: float, claimed: int) -> dict[str, float]:
     return found
 
 
-def operations_behind(handle: LineHandle, done: int, head: int) -> tuple[int, list[str]] | None:
-    """Operations and keys of the entries behind one; None if they are not operations alone."""
-    entries = handle.history.entries(newest_first=False, low=done + 1, high=head)
-    keys = []
-    for _, _, body in entries:
-        if any(op[0] not in KEYED for op in body.ops):
-            return None
-        keys += operations_in(body.ops)
-    return len(keys), keys
-
-
 def counted(key: str) -> bool:
     """Whether a key is the agent's own: neither a term of a lookup nor a policy."""
     return not key.startswith(BESIDE)
-
-
-def process_memory() -> float | None:
-    """Bytes of memory that this process takes; where that cannot be asked, the most it took."""
-    try:
-        import resource
-    except ImportError:
-        return None
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * resource.getpagesize()
-    except (OSError, ValueError, IndexError):
-        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return used * (1 if sys.platform == "darwin" else 1024)
 
 
 # ---- tracker ------------------------------------------------------------------------------------
@@ -434,7 +374,7 @@ ASKED = PolicyEvent("asked")
 class Tracker:
     """What is known of one agent. Not for several threads at once: the engine has the lock."""
 
-    def __init__(self, scope: Scope, sampled: Collection[str], ticks: Callable[[], float]) -> None:
+    def __init__(self, scope: Scope, ticks: Callable[[], float]) -> None:
         self.scope = scope
         self._ticks = ticks
         self.metrics = Metrics()
@@ -453,11 +393,8 @@ class Tracker:
         self.sequence = 0
         self.policies: list[Policy] = []
         self.own: dict[str, Policy] = {}
-        self.followed: dict[str, Policy] = {}
-        """Own policies as the schedules know them."""
         self.due = NEVER
         """When to look again though nothing is written."""
-        self._sampled = sampled
         self._looked_at = 0
         self._met: dict[str, float] = {}
         """Since when the conditions of a policy are met."""
@@ -586,8 +523,6 @@ class Tracker:
 
     def _until(self, condition: Condition, value: float | None) -> tuple[str, float]:
         metric, threshold = condition.metric, condition.threshold
-        if metric == PROCESS or metric in self._sampled:
-            return "poll", 0
         if value is None:
             return "told", 0
         rising = condition.operator in _RISING and value <= threshold
@@ -606,11 +541,6 @@ class Tracker:
         """What each condition of a policy reads."""
         for condition in policy.conditions:
             yield condition, self.metrics.read(condition, now)
-
-    def samples(self) -> set[str]:
-        """Metrics of the policies that must be asked for."""
-        wanted = {one.metric for policy in self.policies for one in policy.conditions}
-        return {metric for metric in wanted if metric == PROCESS or metric in self._sampled}
 
 
 _TOLD = ("told", 0.0)

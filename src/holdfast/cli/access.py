@@ -1,0 +1,134 @@
+"""`holdfast access`: who may read and write what, and all rules of one scope."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli import output
+from holdfast.cli.commands import Group
+from holdfast.cli.options import scope_argument
+from holdfast.cli.session import Session, moment
+from holdfast.errors import InvalidInputError, MissingError
+
+if TYPE_CHECKING:
+    from holdfast.access.grants import Access
+    from holdfast.sync import Store
+
+principal_argument = click.argument("principal")
+prefix_option = click.option("--prefix", default="", help="Only keys that begin so.")
+permission_argument = click.argument(
+    "permission", type=click.Choice(["read", "write", "read_write", "admin"])
+)
+
+
+@click.group(cls=Group)
+def access() -> None:
+    """Who may read and write what, and all rules of one scope."""
+
+
+def _access(store: Store) -> Access:
+    from holdfast.access.grants import Access
+
+    return Access(store)
+
+
+@access.verb()
+@principal_argument
+@scope_argument
+@permission_argument
+@prefix_option
+@click.option("--below", is_flag=True, help="Also the scopes below it.")
+@click.option("--until", metavar="TIME", help="Up to a time, with its zone.")
+def grant(
+    session: Session,
+    principal: str,
+    scope: str,
+    permission: str,
+    prefix: str,
+    below: bool,
+    until: str | None,
+) -> None:
+    """Let somebody read or write a scope, or those that fit a pattern (agent:*)."""
+    end = moment(until) if until is not None else None
+    with session.writing() as store:
+        made = _access(store).grant(
+            principal, scope, permission, prefix=prefix, below=below, until=end
+        )
+    session.tell(made, str(made))
+
+
+@access.verb()
+@principal_argument
+@scope_argument
+@prefix_option
+def revoke(session: Session, principal: str, scope: str, prefix: str) -> None:
+    """End a grant; it is over for every process with its next call."""
+    with session.writing() as store:
+        if not _access(store).revoke(principal, scope, prefix=prefix):
+            raise MissingError(
+                f"{principal} has no such grant; name the scope (or pattern) and the prefix that "
+                "it was made for"
+            )
+    session.tell({"revoked": True}, f"{principal} has no such grant any more")
+
+
+@access.verb()
+@principal_argument
+@scope_argument
+@permission_argument
+@click.option("--key", "name", default="", help="Whether one key may be.")
+def check(session: Session, principal: str, scope: str, permission: str, name: str) -> int:
+    """Whether somebody may do something, and why; exits with 1 if not."""
+    with session.reading() as store:
+        found = _access(store)
+        allowed = found.check(principal, scope, permission, key=name)
+        why = found.explain(principal, scope, permission, key=name)
+    session.tell({"allowed": allowed, "why": why}, why)
+    return 0 if allowed else 1
+
+
+@access.verb()
+@scope_argument
+def show(session: Session, scope: str) -> None:
+    """All rules of a scope: who may what, schemas, what is kept, schedules, policies."""
+    with session.reading() as store:
+        found = {**_access(store).show(scope), **_upkeep(store, scope)}
+    if session.json:
+        session.tell(found)
+        return
+    output.fields([("scope", found.pop("scope"))])
+    for name, lines in found.items():
+        output.say(f"{name}: {'' if lines else 'none'}".rstrip())
+        for line in lines:
+            output.say(f"  {line}")
+
+
+def _upkeep(store: Store, scope: str) -> dict[str, Any]:
+    """What is done by itself for one scope, and for no other."""
+    from holdfast.checkpoints.policy.policies import Policies
+    from holdfast.checkpoints.scheduler import Scheduler
+    from holdfast.schemas.migrations import Migrations
+    from holdfast.schemas.schema import SchemaRule
+
+    state = store.scope(scope)
+    schemas = [one.called for one in state.declared() if isinstance(one, SchemaRule)]
+    policies: list[str] = []
+    with suppress(InvalidInputError):  # only agents have some
+        for one in Policies(store, watch=False).explain(state):
+            kept = one.policy.retention
+            told = f"{one.policy.id} ({one.source}): keeps {kept.max_count or 'all'}"
+            policies.append(told + (f", at least {kept.min_count}" if kept.min_count else ""))
+    return {
+        "migrations": [
+            str(one) for name in schemas for one in Migrations(store).status(scope, name)
+        ],
+        "schedules": [
+            f"{one.name}: {one.when}" + (" (retention)" if one.retention else "")
+            for one in Scheduler(store).schedules()
+            if str(one.scope) == scope
+        ],
+        "policies": policies,
+    }

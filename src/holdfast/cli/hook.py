@@ -1,0 +1,111 @@
+"""`holdfast hook`: how background hooks fare, and what a hook would say of what has happened."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from holdfast.cli import session as sessions
+from holdfast.cli.commands import Group
+from holdfast.cli.options import imported
+from holdfast.cli.session import Session
+from holdfast.errors import InvalidInputError
+
+MODES = ("simulate", "modified", "exact", "debug")
+
+
+@click.group(cls=Group)
+def hook() -> None:
+    """Hooks: functions that are told of changes."""
+
+
+@hook.verb("list")
+def list_(session: Session) -> None:
+    """Background hooks, by the places that they keep: how far behind each is.
+
+    Hooks in front of changes live in programs alone, and keep nothing.
+    """
+    _table(session, "hook=name, behind, told, failed")
+
+
+@hook.verb()
+def metrics(session: Session) -> None:
+    """What background hooks gave for the last 1,000 events of each, and their last failure."""
+    _table(session, "hook=name, told, failed, gave, error")
+
+
+def _table(session: Session, columns: str) -> None:
+    from holdfast.hooks.hook_records import hook_records
+
+    with session.reading() as store:
+        found = hook_records(store)
+    session.table(
+        "hooks",
+        found,
+        columns,
+        failed=lambda one: one.results.get("failed", 0),
+        gave=lambda one: ", ".join(f"{name} {n}" for name, n in sorted(one.results.items())),
+    )
+
+
+@hook.verb()
+@click.argument("name")
+@click.option("--from", "program", required=True, metavar="MODULE:NAME",
+              help="The function that is the hook.")  # fmt: skip
+@click.option("--keys", multiple=True, metavar="PATTERN", help="[default all]")
+@click.option("--scope", "scopes", multiple=True, metavar="PATTERN", help="[default all]")
+@click.option("--on", "events", multiple=True, metavar="PATTERN", help="[default state.changed]")
+@click.option("--since", metavar="TIME")
+@click.option("--until", metavar="TIME")
+@click.option("--mode", type=click.Choice(MODES), default="simulate", show_default=True)
+@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="VALUE is JSON.")
+@click.option("--front", is_flag=True, help="It stands in front of changes.")
+def replay(
+    session: Session,
+    name: str,
+    program: str,
+    keys: tuple[str, ...],
+    scopes: tuple[str, ...],
+    events: tuple[str, ...],
+    front: bool,
+    **more: Any,
+) -> None:
+    """Call a hook with what is in the journal, and compare with what it gave then.
+
+    NAME is the one that the hook has in the program that runs it: its results are kept under that.
+    Nothing that it gives is written.
+    """
+    from holdfast.hooks.hook import Hook
+    from holdfast.hooks.replay import replay as replayed
+
+    function = _blocking(imported(program, "the hook as MODULE:NAME, like bots:back_up"))
+    wanted = (keys or "*", scopes or "*", events or "state.changed")
+    since, until = (sessions.moment(one) if one else None for one in (more["since"], more["until"]))
+    params = dict(_param(one) for one in more["params"])
+    with session.reading() as store:
+        made = Hook.told_of(name, function, *wanted, behind=not front)
+        report = replayed(store, made, since, until, more["mode"], params)
+    session.tell(report, str(report))
+
+
+def _blocking(function: Any) -> Any:
+    from holdfast.store.names.arguments import check_run, is_async
+
+    check_run(function, "a hook", awaited=True)
+    if not is_async(function):
+        return function
+    import asyncio
+
+    return lambda *arguments: asyncio.run(function(*arguments))
+
+
+def _param(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    try:
+        if name and equals:
+            return name, json.loads(value)
+    except ValueError:
+        pass  # told below
+    raise InvalidInputError(f"--param takes NAME=VALUE with VALUE as JSON, not {text!r}")

@@ -1,0 +1,160 @@
+"""`holdfast schema` and `holdfast migrate`: what values have to be, and leading older ones on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.commands import Group
+from holdfast.cli.options import dry_run_option, loaded
+from holdfast.cli.session import Session
+
+if TYPE_CHECKING:
+    from holdfast.schemas.migrations import MigrationReport
+
+FAILED = 1
+_name_argument = click.argument("name", metavar="SCHEMA")
+_scopes_argument = click.argument("scope", metavar="SCOPES")
+_module_option = click.option(
+    "--module",
+    "modules",
+    metavar="MODULE",
+    multiple=True,
+    help="A module that registers transforms; may be given several times.",
+)
+_batch_option = click.option("--batch-size", type=click.IntRange(1), default=100, help="[100]")
+_timeout_option = click.option(
+    "--timeout", type=float, default=300.0, metavar="SECONDS", help="Then stop; run it again. [300]"
+)
+
+
+@click.group(cls=Group)
+def schema() -> None:
+    """What values have to be: schemas that scopes have declared."""
+
+
+@schema.verb("list")
+@click.argument("name", metavar="SCHEMA", required=False)
+def list_(session: Session, name: str | None) -> None:
+    """The newest version of each schema; with SCHEMA, all versions of it."""
+    from holdfast.schemas.migrations import Schemas
+
+    with session.reading() as store:
+        found = Schemas(store).list() if name is None else Schemas(store).history(name)
+    if session.json:
+        session.tell({"schemas": [one.says() for one in found]})
+        return
+    session.table(
+        "schemas",
+        found,
+        "schema=called, version, semantic, prefix, compatible, steps",
+        steps=lambda one: ", ".join(f"{s.from_version} to {s.to_version}" for s in one.steps),
+    )
+
+
+@schema.verb()
+@_scopes_argument
+@_name_argument
+def check(session: Session, scope: str, name: str) -> int:
+    """Check the stored values of a schema, each led through the steps; nothing is changed.
+
+    SCOPES is a scope, or a pattern: 'agent:*'. Ends with 1 if a value breaks the schema.
+    """
+    return _run(session, scope, name, dry_run=True, modules=())
+
+
+@click.group(cls=Group)
+def migrate() -> None:
+    """Lead the values of older versions of a schema to the one that is declared."""
+
+
+@migrate.verb()
+@_scopes_argument
+@_name_argument
+@_module_option
+def plan(session: Session, scope: str, name: str, modules: tuple[str, ...]) -> int:
+    """What a migration would do, and what would fail; nothing is changed."""
+    return _run(session, scope, name, dry_run=True, modules=modules)
+
+
+@migrate.verb()
+@_scopes_argument
+@_name_argument
+@click.option("--to", type=int, metavar="VERSION", help="Refuse if another one is declared.")
+@click.option("--only", "key", metavar="KEY", help="One value alone.")
+@_batch_option
+@_timeout_option
+@_module_option
+@dry_run_option
+def run(
+    session: Session,
+    /,
+    scope: str,
+    name: str,
+    to: int | None,
+    key: str | None,
+    batch_size: int,
+    timeout: float,
+    modules: tuple[str, ...],
+    dry_run: bool,
+) -> int:
+    """Migrate the values of a schema, scope by scope: all of a scope, or none.
+
+    SCOPES is a scope, or a pattern: 'agent:*'. Cut short, run it again. Ends with 1 if a value
+    could not be migrated; then nothing of its scope was changed.
+    """
+    more = {"to": to, "key": key, "batch_size": batch_size, "timeout": timeout}
+    return _run(session, scope, name, dry_run=dry_run, modules=modules, **more)
+
+
+@migrate.verb()
+@_scopes_argument
+@_name_argument
+def status(session: Session, scope: str, name: str) -> None:
+    """How far migrations are, and of which versions the values are."""
+    from holdfast.schemas.migrations import Migrations
+
+    with session.reading() as store:
+        found = Migrations(store).status(scope, name)
+    _tell(session, found)
+
+
+def _run(
+    session: Session,
+    scope: str,
+    name: str,
+    *,
+    dry_run: bool,
+    modules: tuple[str, ...],
+    **more: object,
+) -> int:
+    from holdfast.schemas.migrations import Migrations
+
+    for module in modules:
+        loaded(module)
+    with session.reading() if dry_run else session.writing() as store:
+        found = Migrations(store).run(scope, name, dry_run=dry_run, **more)  # type: ignore[arg-type]
+    _tell(session, found)
+    if not session.json:
+        for one in found:
+            for failure in one.failures:
+                session.note(f"{one.scope}: {failure}")
+    return FAILED if any(one.failures for one in found) else 0
+
+
+def _tell(session: Session, found: Iterable[MigrationReport]) -> None:
+    session.table(
+        "migrations",
+        found,
+        "scope, schema, to, status, migrated, failures, versions, checkpoint",
+        failures=lambda one: len(one.failures) or None,
+        versions=_versions,
+        checkpoint=lambda one: one.checkpoint.id if one.checkpoint is not None else None,
+    )
+
+
+def _versions(one: MigrationReport) -> str:
+    found = sorted(one.versions.items())
+    return ", ".join(f"{count} of version {version}" for version, count in found)
