@@ -43,8 +43,8 @@ VERIFY = "import sys; from holdfast_verify import main; sys.exit(main())"
 WARM = """
 import importlib, json, os, sys
 from holdfast.cli.main import HOMES, main
-for home in sorted({*HOMES.values()} - {HOMES["langgraph"]}):
-    importlib.import_module(home.partition(":")[0])
+for home in sorted({one.partition(":")[0] for one in HOMES.values()} - {"langgraph"}):
+    importlib.import_module(f"holdfast.cli.{home}")
 for line in sys.stdin:
     words, folder, environment, told = json.loads(line)
     if child := os.fork():

@@ -18,6 +18,8 @@ from types import ModuleType
 
 import pytest
 
+from holdfast.cli.main import HOMES
+
 ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src"
 
@@ -526,6 +528,7 @@ def test_no_dead_module() -> None:
     roots = entry_points((ROOT / "pyproject.toml").read_text())
     roots |= {"holdfast", "holdfast.cli.main", "holdfast.testing"}
     roots |= {"holdfast.__main__"} & set(sources)
+    roots |= {f"holdfast.cli.{home.partition(':')[0]}" for home in HOMES.values()}
     # A user imports an integration by its name; nothing of the project does.
     roots |= {name for name in packages if name.startswith("holdfast.integrations.")}
     assert dead_modules(sources, packages, roots) == []

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from holdfast.access.grants import Access
+from holdfast.checkpoints.policy.policies import Policies
+from holdfast.checkpoints.scheduler import Scheduler
 from holdfast.cli import output
 from holdfast.cli.commands import Group
-from holdfast.cli.options import scope_argument
 from holdfast.cli.session import Session, moment
 from holdfast.errors import InvalidInputError, MissingError
+from holdfast.schemas.migrations import Migrations
+from holdfast.schemas.schema import SchemaRule
+from holdfast.sync import Store
 
-if TYPE_CHECKING:
-    from holdfast.access.grants import Access
-    from holdfast.sync import Store
-
-principal_argument = click.argument("principal")
 prefix_option = click.option("--prefix", default="", help="Only keys that begin so.")
 permission_argument = click.argument(
     "permission", type=click.Choice(["read", "write", "read_write", "admin"])
@@ -30,14 +30,10 @@ def access() -> None:
 
 
 def _access(store: Store) -> Access:
-    from holdfast.access.grants import Access
-
     return Access(store)
 
 
-@access.verb()
-@principal_argument
-@scope_argument
+@access.verb("grant PRINCIPAL SCOPE")
 @permission_argument
 @prefix_option
 @click.option("--below", is_flag=True, help="Also the scopes below it.")
@@ -60,9 +56,7 @@ def grant(
     session.tell(made, str(made))
 
 
-@access.verb()
-@principal_argument
-@scope_argument
+@access.verb("revoke PRINCIPAL SCOPE")
 @prefix_option
 def revoke(session: Session, principal: str, scope: str, prefix: str) -> None:
     """End a grant; it is over for every process with its next call."""
@@ -75,9 +69,7 @@ def revoke(session: Session, principal: str, scope: str, prefix: str) -> None:
     session.tell({"revoked": True}, f"{principal} has no such grant any more")
 
 
-@access.verb()
-@principal_argument
-@scope_argument
+@access.verb("check PRINCIPAL SCOPE")
 @permission_argument
 @click.option("--key", "name", default="", help="Whether one key may be.")
 def check(session: Session, principal: str, scope: str, permission: str, name: str) -> int:
@@ -90,8 +82,7 @@ def check(session: Session, principal: str, scope: str, permission: str, name: s
     return 0 if allowed else 1
 
 
-@access.verb()
-@scope_argument
+@access.verb("show SCOPE")
 def show(session: Session, scope: str) -> None:
     """All rules of a scope: who may what, schemas, what is kept, schedules, policies."""
     with session.reading() as store:
@@ -108,11 +99,6 @@ def show(session: Session, scope: str) -> None:
 
 def _upkeep(store: Store, scope: str) -> dict[str, Any]:
     """What is done by itself for one scope, and for no other."""
-    from holdfast.checkpoints.policy.policies import Policies
-    from holdfast.checkpoints.scheduler import Scheduler
-    from holdfast.schemas.migrations import Migrations
-    from holdfast.schemas.schema import SchemaRule
-
     state = store.scope(scope)
     schemas = [one.called for one in state.declared() if isinstance(one, SchemaRule)]
     policies: list[str] = []

@@ -8,21 +8,28 @@ import os
 import signal
 import sys
 import typing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from holdfast.agents.agent_registry import AgentInfo, Agents
+from holdfast.agents.attach_fields import field_key, read_fields, read_manifest
+from holdfast.agents.drift import Drift
+from holdfast.agents.effect_book import HOW, Asked, Effect, EffectBook
+from holdfast.agents.handover import Handovers
+from holdfast.agents.loop.decide import LoopResult
+from holdfast.agents.loop.loop import check_loop
+from holdfast.agents.machines.machine_records import Looker, machines_of
+from holdfast.agents.mailbox import Mailbox
+from holdfast.agents.state.agent_file import export_agent
+from holdfast.agents.state.agent_state import AgentState
+from holdfast.agents.state.components import table
 from holdfast.cli import output
 from holdfast.cli.commands import Group
 from holdfast.cli.failures import AgentFailed, exit_code
 from holdfast.cli.options import (
-    agent_argument,
     agent_scope,
-    at_option,
     imported,
-    limit_option,
-    reveal_option,
-    scope_argument,
 )
 from holdfast.cli.plain import Value, fields_of, plain
 from holdfast.cli.session import Session, bound, is_sensitive, login, point
@@ -33,16 +40,11 @@ from holdfast.errors import (
     MissingError,
     StateIntegrityError,
 )
-from holdfast.store.inner import handle_of
+from holdfast.seal.keys import variable_of
+from holdfast.store.inner import Metrics, Reader, handle_of, json
 from holdfast.store.names.items import MASK
-
-if TYPE_CHECKING:
-    from holdfast.agents.agent_registry import AgentInfo
-    from holdfast.agents.effect_book import Effect
-    from holdfast.agents.loop.decide import LoopResult
-    from holdfast.agents.machines.machine_records import Looker
-    from holdfast.store.inner import Metrics, Reader
-    from holdfast.sync import State, Store
+from holdfast.store.names.scope import Scope
+from holdfast.sync import State, Store
 
 STOPS = (signal.SIGTERM, signal.SIGINT)
 DRIFTED = FOUND = 1
@@ -54,10 +56,9 @@ def agent() -> None:
     """What agents are and what they do."""
 
 
-@agent.verb("list")
+@agent.verb("list --limit")
 @click.option("--kind", help="Agents of this kind.")
 @click.option("--prefix", default="", help="Agents whose id begins so.")
-@limit_option()
 @click.option("--after", help="Go on behind this id.")
 def list_(
     session: Session, kind: str | None, prefix: str, limit: int | None, after: str | None
@@ -82,8 +83,6 @@ def list_(
 def _infos(
     store: Store, kind: str | None, prefix: str, limit: int | None, after: str | None
 ) -> list[AgentInfo]:
-    from holdfast.agents.agent_registry import Agents
-
     return [*Agents(store)._infos((), kind, prefix, limit, after, registered=False)]
 
 
@@ -95,14 +94,12 @@ def _info(one: AgentInfo) -> dict[str, Any]:
     return shown | {"damage": one.damage} if one.damage else shown
 
 
-@agent.verb()
-@agent_argument
+@agent.verb("show AGENT")
 def show(session: Session, agent: str) -> None:
     """Who an agent is, where it is in its life, what it holds, and what is wrong with that.
 
     AGENT is its id.
     """
-    from holdfast.agents.state.agent_state import AgentState
     from holdfast.agents.state.checks import plain
 
     with session.reading() as store:
@@ -137,9 +134,7 @@ def show(session: Session, agent: str) -> None:
         output.note(f"wrong: {text}")
 
 
-@agent.verb()
-@agent_argument
-@click.argument("which", metavar="[CHECKPOINT]", required=False)
+@agent.verb("export AGENT [CHECKPOINT]=which")
 @click.option("--out", "-o", metavar="FOLDER", default=".", help="[default: this one]")
 @click.option("--plain", is_flag=True, help="Of an encrypted store: a file that is not.")
 @click.option("--reveal", is_flag=True, help="Also what is sensitive.")
@@ -148,17 +143,13 @@ def export(session: Session, /, agent: str, which: str | None, out: str, **how: 
 
     Its current task, mailbox, operational context and memory. AGENT is its id.
     """
-    from holdfast.agents.state.agent_file import export_agent
-
     at = point(which) if which is not None else None
     with session.read(agent_scope(agent)) as state:
         path = export_agent(state, out, at=at, **how)
     session.tell({"agent": state.scope.id, "file": path}, path)
 
 
-@agent.verb("import-folder")
-@agent_argument
-@click.argument("folder", metavar="FOLDER")
+@agent.verb("import-folder AGENT FOLDER")
 @click.option("--from", "name", metavar="NAME", help="What its files call the agent. [its id]")
 def import_folder(session: Session, agent: str, folder: str, name: str | None) -> None:
     """Take up an agent's tasks, mailbox, context, memory and cycles from a folder of files.
@@ -177,8 +168,6 @@ def import_folder(session: Session, agent: str, folder: str, name: str | None) -
 
 def _machines(state: State) -> dict[str, dict[str, str | None]]:
     """Where the machines of an agent are, and where those are to come that are on their way."""
-    from holdfast.agents.machines.machine_records import Looker, machines_of
-
     found = {name: Looker(handle_of(state), name).look() for name in machines_of(handle_of(state))}
     return {
         name: {"state": seen.state or None, "to": seen.intent.to_state if seen.intent else None}
@@ -194,8 +183,6 @@ def _place(machine: dict[str, str | None]) -> str:
 
 def _sizes(state: State) -> dict[str, int]:
     """How many items each component has; of one without items, its fields."""
-    from holdfast.agents.state.components import table
-
     shown, components = _Shown(state), table()
     found = {name: component.stored(shown) for name, component in components.items()}
     sizes = {name: len(data) for name, data in found.items() if isinstance(data, dict | list)}
@@ -229,19 +216,13 @@ class _Shown:
 
 
 def _attached(shown: Any) -> dict[str, Any]:
-    from holdfast.agents.attach_fields import field_key, read_fields, read_manifest
-
     found = read_fields(shown, read_manifest(shown.reader), None).values
     # Of a mapping that is sensitive not even the names are shown.
     return {n: MASK if shown.get(field_key(n)) is MASK else one for n, one in found.items()}
 
 
-@agent.verb()
-@agent_argument
-@click.argument("component", required=False)
+@agent.verb("state AGENT [COMPONENT] --at --reveal")
 @click.option("--tail", type=click.IntRange(1), help="Of a list, the last so many.")
-@at_option
-@reveal_option
 def state(
     session: Session,
     agent: str,
@@ -254,8 +235,6 @@ def state(
 
     AGENT is its id.
     """
-    from holdfast.agents.state.components import table
-
     view: Any
     with session.view(agent_scope(agent), at) as view:
         source, components = _Shown(view, reveal), table()
@@ -279,8 +258,7 @@ def state(
 # ---- machines ----------------------------------------------------------------------------------
 
 
-@agent.verb()
-@scope_argument
+@agent.verb("transitions SCOPE")
 @click.option("--machine", metavar="NAME", help="One machine. [all of them]")
 @click.option("--failed", is_flag=True, help="Only attempts that failed.")
 @click.option("--since", metavar="TIME|NUMBER", help="From a time or a transition's number on.")
@@ -292,9 +270,6 @@ def transitions(
 
     SCOPE is an agent's id, or any scope with machines: workflow:9.
     """
-    from holdfast.agents.machines.machine_records import Looker, machines_of
-    from holdfast.store.names.scope import Scope
-
     try:
         Scope.parse(scope)
     except InvalidScopeError:
@@ -343,8 +318,7 @@ def _say(machine: dict[str, Any]) -> None:
 # ---- effects and handovers ---------------------------------------------------------------------
 
 
-@agent.verb()
-@agent_argument
+@agent.verb("effects AGENT")
 @click.option("--all", "done", is_flag=True, help="Those that are done, too.")
 @click.option("--reveal", is_flag=True, help="With --json: what they are about, and their results.")
 def effects(session: Session, agent: str, done: bool, reveal: bool) -> None:
@@ -352,8 +326,6 @@ def effects(session: Session, agent: str, done: bool, reveal: bool) -> None:
 
     One that is being done in another process just now is unknown, too.
     """
-    from holdfast.agents.effect_book import EffectBook
-
     scope = agent_scope(agent)
     with session.read(scope) as state:
         found = EffectBook(handle_of(state)).effects(done=done, plain=True)
@@ -375,10 +347,7 @@ def _effect(one: Effect, reveal: bool) -> dict[str, Any]:
     return {**plain(one), **values}
 
 
-@agent.verb()
-@agent_argument
-@click.argument("name")
-@click.argument("id", required=False)
+@agent.verb("settle AGENT NAME [ID]")
 @click.option("--done", is_flag=True, help="It happened.")
 @click.option("--repeat", is_flag=True, help="It did not: the agent may begin it.")
 @click.option("--drop", is_flag=True, help="It is not wanted any more.")
@@ -390,9 +359,6 @@ def settle(
 
     Find out first, and make sure that no process is doing it just now.
     """
-    from holdfast.agents.effect_book import HOW, Asked, EffectBook
-    from holdfast.store.inner import json
-
     said = [how for how in HOW if ends[how]]
     if len(said) != 1:
         raise InvalidInputError("say how it ended, by one of --done, --repeat and --drop")
@@ -405,15 +371,12 @@ def settle(
     session.tell({"scope": scope, "how": how, "effect": settled}, f"{scope} {settled}: {word}")
 
 
-@agent.verb()
-@agent_argument
+@agent.verb("handovers AGENT")
 @click.option("--task", metavar="ID", help="Of one task.")
 @click.option("--open", "waiting", is_flag=True, help="Only offers that wait for its answer.")
 @click.option("--chain", is_flag=True, help="With --task: its way from agent to agent.")
 def handovers(session: Session, agent: str, task: str | None, waiting: bool, chain: bool) -> None:
     """Tasks that were handed, or offered, by an agent or to it: who, to whom, and why."""
-    from holdfast.agents.handover import Handovers
-
     if chain and task is None:
         raise InvalidInputError("--chain needs --task ID, the task whose way is asked for")
     scope = agent_scope(agent)
@@ -437,10 +400,8 @@ def handovers(session: Session, agent: str, task: str | None, waiting: bool, cha
 # ---- the mailbox -------------------------------------------------------------------------------
 
 
-@agent.verb()
-@agent_argument
+@agent.verb("mailbox AGENT --limit=50")
 @click.option("--set-aside", is_flag=True, help="Letters that failed too often.")
-@limit_option(50)
 @click.option("--send", metavar="JSON", help="Put a letter with this content into the mailbox.")
 @click.option("--sender", default="", help="With --send: who it is from.")
 @click.option("--id", "id_", metavar="ID", help="With --send: under this id it is sent once.")
@@ -451,8 +412,6 @@ def handovers(session: Session, agent: str, task: str | None, waiting: bool, cha
 @click.option("--reveal", is_flag=True, help="With --json: what the letters say.")
 def mailbox(session: Session, /, agent: str, **given: Any) -> None:
     """Letters to an agent that wait, and how many were processed."""
-    from holdfast.agents.mailbox import Mailbox
-
     changes = ("send", "retry", "remove", "clear_failed", "clear_all")
     asked = [name for name in changes if given[name] not in (None, False)]
     if asked:
@@ -476,9 +435,6 @@ def mailbox(session: Session, /, agent: str, **given: Any) -> None:
 
 
 def _change_mailbox(session: Session, agent: str, asked: list[str], given: dict[str, Any]) -> None:
-    from holdfast.agents.mailbox import Mailbox
-    from holdfast.store.inner import json
-
     if len(asked) > 1:
         names = " and --".join(asked).replace("_", "-")
         raise InvalidInputError(f"give one of --{names}, not both")
@@ -502,14 +458,10 @@ def _change_mailbox(session: Session, agent: str, asked: list[str], given: dict[
 # ---- running an agent, and how that goes -------------------------------------------------------
 
 
-@agent.verb()
-@agent_argument
-@limit_option(10, "At most so many alarms.")
+@agent.verb("drift AGENT --limit=10")
 @click.option("--reset", is_flag=True, help="Forget what was usual; the count of cycles goes on.")
 def drift(session: Session, agent: str, limit: int, reset: bool) -> None:
     """How an agent's cycles of work go, and the last alarms with their evidence."""
-    from holdfast.agents.drift import Drift
-
     if reset:
         with session.change(agent_scope(agent)) as state:
             Drift(state).reset()
@@ -524,9 +476,7 @@ def drift(session: Session, agent: str, limit: int, reset: bool) -> None:
     )
 
 
-@agent.verb()
-@agent_argument
-@click.argument("program", metavar="MODULE:NAME")
+@agent.verb("run AGENT MODULE:NAME=program")
 @click.option("--routine", type=float, default=1800.0, show_default=True, metavar="SECONDS",
               help="Between routine checkpoints.")  # fmt: skip
 @click.option("--refresh", type=float, default=7200.0, show_default=True, metavar="SECONDS",
@@ -549,8 +499,6 @@ def run(
     annotated to return, or you do by --async. If its program fails too often, or it drifts and
     refreshing it does not help, the exit code is 1.
     """
-    from holdfast.seal.keys import variable_of
-
     make = imported(program, "what makes the agent as MODULE:NAME, like bots:Greeter")
     options |= {"restart": "process" if new_process else "here", "signals": STOPS}
     actor, scope = session.actor or login(), agent_scope(agent)
@@ -645,8 +593,7 @@ async def _run_async(
             return result, store.metrics()
 
 
-@agent.verb()
-@click.argument("agents", nargs=-1, metavar="[AGENT]...")
+@agent.verb("check [AGENT]...=agents")
 @click.option("--interval", type=float, default=1800.0, show_default=True, metavar="SECONDS",
               help="Between routine checkpoints.")  # fmt: skip
 @click.option("--tolerance", type=float, default=300.0, show_default=True, metavar="SECONDS",
@@ -659,8 +606,6 @@ def check(
 
     The exit code is 1 if something was found.
     """
-    from holdfast.agents.loop.loop import check_loop
-
     with session.reading() as store:
         names = [agent_scope(one) for one in agents]
         if not names:

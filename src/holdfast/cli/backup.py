@@ -6,20 +6,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from holdfast.backup.backups import Backups, PrunedBackups
 from holdfast.cli.commands import Group
 from holdfast.cli.failures import in_options
 from holdfast.cli.options import together
 from holdfast.cli.session import Session
 from holdfast.errors import BackupNotFoundError, StateIntegrityError, StoreNotFoundError
 from holdfast.store.inner import core_of
-
-if TYPE_CHECKING:
-    from holdfast.backup.backups import Backups, PrunedBackups
-    from holdfast.store.store import Store
+from holdfast.store.store import Store
 
 FOUND = 1
 NEWEST = "newest"
@@ -35,12 +33,10 @@ def backup() -> None:
     """
 
 
-_place = together(
-    click.argument("place"),
+_bucket = together(
     click.option("--region", metavar="NAME", help="Of the bucket."),
     click.option("--endpoint", metavar="URL", help="Of a server that is not Amazon's."),
 )
-_id = click.argument("id_", metavar="ID")
 _alone = together(
     click.option(
         "--no-store", is_flag=True, help="Do not open the store: it is lost, or another one."
@@ -54,13 +50,11 @@ _alone = together(
 
 def _backups(store: Store | None, place: str, **more: Any) -> Backups:
     """The backups at a place; with a region, an endpoint and the like, if they were given."""
-    from holdfast.backup.backups import Backups
-
     return Backups(store, place, **more)
 
 
-@backup.verb()
-@_place
+@backup.verb("create PLACE")
+@_bucket
 @click.option("--name", default="", help="For people.")
 @click.option("--keys", is_flag=True, help="Also the ring, wrapped by the master key.")
 @click.option("--full", is_flag=True, help="Send all again.")
@@ -76,8 +70,8 @@ def create(
     session.fields(made, {**shown, "sent": made.uploaded}.items())
 
 
-@backup.verb("list")
-@_place
+@backup.verb("list PLACE")
+@_bucket
 def list_(session: Session, **where: Any) -> None:
     """The backups at a place, newest first."""
     backups = _backups(None, **where)
@@ -92,9 +86,8 @@ def list_(session: Session, **where: Any) -> None:
         session.note(f"{id} is damaged; `holdfast backup verify` says how")
 
 
-@backup.verb()
-@_place
-@_id
+@backup.verb("verify PLACE ID=id_")
+@_bucket
 @_alone
 def verify(session: Session, id_: str, **where: Any) -> int:
     """Read all of a backup, and say what is missing, damaged or not signed. Exit code 1 if so."""
@@ -105,10 +98,8 @@ def verify(session: Session, id_: str, **where: Any) -> int:
     return 0 if report.ok else FOUND
 
 
-@backup.verb()
-@_place
-@_id
-@click.argument("url")
+@backup.verb("restore PLACE ID=id_ URL")
+@_bucket
 @_alone
 @click.option("--untrusted", is_flag=True, help="Whoever signed it, if anybody did.")
 def restore(session: Session, id_: str, url: str, untrusted: bool, **where: Any) -> None:
@@ -119,16 +110,15 @@ def restore(session: Session, id_: str, url: str, untrusted: bool, **where: Any)
     session.tell(done, done)
 
 
-@backup.verb()
-@_place
-@_id
+@backup.verb("delete PLACE ID=id_")
+@_bucket
 def delete(session: Session, id_: str, **where: Any) -> None:
     """Delete a backup, and the objects that no other one needs."""
     _deleted(session, _backups(None, **where).delete(id_))
 
 
-@backup.verb()
-@_place
+@backup.verb("prune PLACE")
+@_bucket
 @click.option("--keep", type=int, required=True, help="How many of the newest stay.")
 @click.option("--days", type=float, help="Only those that are older.")
 def prune(session: Session, keep: int, days: float | None, **where: Any) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from holdfast.checkpoints.checkpoints import CheckpointGroups
+from holdfast.checkpoints.export import export_checkpoint
+from holdfast.checkpoints.export_import import import_checkpoint, inspect_export
+from holdfast.checkpoints.request import checkpoint_request
 from holdfast.cli import output
 from holdfast.cli.commands import Group
 from holdfast.cli.failures import in_options
-from holdfast.cli.options import limit_option, reason_option, scope_argument, together
+from holdfast.cli.options import together
 from holdfast.cli.plain import fields_of, plain
 from holdfast.cli.restore import checkpoints_of, located, locating_options
 from holdfast.cli.session import Session, point
@@ -20,12 +24,8 @@ from holdfast.errors import (
     PrunedError,
 )
 from holdfast.store.inner import handle_of
-
-if TYPE_CHECKING:
-    from holdfast.store.names.items import Checkpoint
-    from holdfast.sync import State
-
-which_argument = click.argument("which", metavar="CHECKPOINT")
+from holdfast.store.names.items import Checkpoint
+from holdfast.sync import State
 
 
 @click.group(cls=Group)
@@ -33,9 +33,7 @@ def checkpoint() -> None:
     """Make, list, show, co-sign, export and import checkpoints."""
 
 
-@checkpoint.verb()
-@scope_argument
-@click.argument("name")
+@checkpoint.verb("create SCOPE NAME")
 @click.option("--type", default="manual", help="manual (default), pre_operation, …")
 @click.option("--tag", "tags", multiple=True, help="May be given several times.")
 @click.option("--description", default="", help="What a reader should know.")
@@ -44,9 +42,6 @@ def checkpoint() -> None:
 @click.option("--also", metavar="SCOPE", multiple=True, help="These, too, at the same moment.")
 def create(session: Session, /, scope: str, also: tuple[str, ...], **fields: Any) -> None:
     """Name the newest state, to return to it. Nothing is copied."""
-    from holdfast.checkpoints.checkpoints import CheckpointGroups
-    from holdfast.checkpoints.request import checkpoint_request
-
     name = fields.pop("name")
     request = checkpoint_request(name, fields)
     with session.writing() as store:
@@ -61,10 +56,8 @@ def create(session: Session, /, scope: str, also: tuple[str, ...], **fields: Any
     session.tell(made, f"{scope}: checkpoint {name!r} is {made.id}{signed}")
 
 
-@checkpoint.verb("list")
-@scope_argument
+@checkpoint.verb("list SCOPE --limit")
 @locating_options
-@limit_option()
 def list_(session: Session, /, scope: str, limit: int | None, **where: Any) -> None:
     """The checkpoints of a timeline, newest first."""
     with session.read(scope) as state:
@@ -72,9 +65,7 @@ def list_(session: Session, /, scope: str, limit: int | None, **where: Any) -> N
     session.table("checkpoints", found, "id, name, type, time, tags, description")
 
 
-@checkpoint.verb()
-@scope_argument
-@which_argument
+@checkpoint.verb("show SCOPE CHECKPOINT=which")
 @click.option(
     "--all", "everything", is_flag=True, help="Also where it comes from, size, integrity."
 )
@@ -107,9 +98,7 @@ def _find(state: State, which: str) -> Checkpoint:
         ) from None
 
 
-@checkpoint.verb()
-@scope_argument
-@which_argument
+@checkpoint.verb("cosign SCOPE CHECKPOINT=which")
 @click.option("--with", "signer", metavar="file:PATH", required=True, help="Whose signature.")
 def cosign(session: Session, scope: str, which: str, signer: str) -> None:
     """Add a signature to a checkpoint, after looking at all that it covers."""
@@ -121,9 +110,7 @@ def cosign(session: Session, scope: str, which: str, signer: str) -> None:
 # ---- what is still needed ----------------------------------------------------------------------
 
 
-@checkpoint.verb()
-@scope_argument
-@click.argument("which", metavar="[CHECKPOINT]", required=False)
+@checkpoint.verb("why SCOPE [CHECKPOINT]=which")
 def why(session: Session, scope: str, which: str | None) -> None:
     """What keeps a checkpoint from going: pins, holds, operations, restores, forks, …
 
@@ -137,9 +124,7 @@ def why(session: Session, scope: str, which: str | None) -> None:
         session.note("nothing keeps it: the rules of retention decide")
 
 
-@checkpoint.verb()
-@scope_argument
-@click.argument("backup", metavar="BACKUP")
+@checkpoint.verb("confirm SCOPE BACKUP")
 def confirm(session: Session, scope: str, backup: str) -> None:
     """Say that a restore is good: its backup (by its id) is no longer held."""
     with session.change(scope) as state:
@@ -147,9 +132,7 @@ def confirm(session: Session, scope: str, backup: str) -> None:
     session.tell(made, f"{scope}: {backup} is let go")
 
 
-@checkpoint.verb()
-@scope_argument
-@which_argument
+@checkpoint.verb("finish SCOPE CHECKPOINT=which")
 @click.option(
     "--how",
     type=click.Choice(["revert", "keep"]),
@@ -182,9 +165,7 @@ def _key(session: Session, given: dict[str, Any], *, new: bool = False) -> str |
     return session.other_key("file", key, file, new=new)
 
 
-@checkpoint.verb()
-@scope_argument
-@click.argument("which", metavar="[CHECKPOINT]", required=False)
+@checkpoint.verb("export SCOPE [CHECKPOINT]=which")
 @click.option("--out", "-o", metavar="FILE", required=True, help="Written whole or not at all.")
 @click.option(
     "--format",
@@ -198,8 +179,6 @@ def _key(session: Session, given: dict[str, Any], *, new: bool = False) -> str |
 @click.option("--reveal", is_flag=True, help="json, protobuf: also what is sensitive.")
 def export(session: Session, /, scope: str, which: str | None, out: str, **given: Any) -> None:
     """Write a checkpoint (default the newest) with all of its state to one file."""
-    from holdfast.checkpoints.export import export_checkpoint
-
     with session.read(scope) as state:
         at = point(which) if which is not None else None
         key = _key(session, given, new=True)
@@ -210,22 +189,17 @@ def export(session: Session, /, scope: str, which: str | None, out: str, **given
     session.tell(done, f"{what}, is in {out} ({how})")
 
 
-@checkpoint.verb("import")
-@scope_argument
-@click.argument("file", metavar="FILE")
+@checkpoint.verb("import SCOPE FILE --reason")
 @_file_key
 @click.option("--trust", metavar="KEY", multiple=True, help="A public key that you believe.")
 @click.option("--untrusted", is_flag=True, help="Take it whoever signed it, if anybody did.")
 @click.option("--limit", type=click.IntRange(0), metavar="BYTES", help="[default 1 GiB]")
-@reason_option
 def import_(session: Session, /, scope: str, file: str, **given: Any) -> None:
     """Let the state of SCOPE, which may be new, be what is in an exported FILE.
 
     FILE must be signed by this store's signer, or by a key given with --trust. What was before is
     kept, so this can be undone.
     """
-    from holdfast.checkpoints.export_import import import_checkpoint
-
     with session.change(scope, new=True) as state:
         given |= {"key": _key(session, given), "trust": given["trust"] or None}
         if given["limit"] is None:
@@ -237,14 +211,11 @@ def import_(session: Session, /, scope: str, file: str, **given: Any) -> None:
     session.tell(done, f"{told}; {export.keys} keys", undo, lambda: output.left_alone(done.left))
 
 
-@checkpoint.verb()
-@click.argument("file", metavar="FILE")
+@checkpoint.verb("inspect FILE")
 @_file_key
 @click.option("--trust", metavar="KEY", multiple=True, help="A public key that must have signed.")
 def inspect(session: Session, /, file: str, trust: tuple[str, ...], **given: Any) -> None:
     """What is in an exported FILE. All of it is checked, and no store is needed."""
-    from holdfast.checkpoints.export_import import inspect_export
-
     found = inspect_export(file, key=_key(session, given), trust=trust or None)
     shown = plain(found)
     about = shown.pop("cause")

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.options import declared
 from holdfast.cli.session import Session
 
 if TYPE_CHECKING:
-    from click.shell_completion import ShellComplete
+    from click.shell_completion import CompletionItem, ShellComplete
 
 EPILOG = "Global options (--store, --key, --json …) may stand here, too: see holdfast --help."
 Function = Callable[..., Any]
@@ -69,9 +70,10 @@ def global_options(*, hidden: bool) -> list[click.Option]:
     ]
 
 
-def command(name: str | None = None, **more: Any) -> Callable[[Function], click.Command]:
+def command(usage: str, **more: Any) -> Callable[[Function], click.Command]:
     """A command that is no verb of a noun. Its function gets the session, then what is given."""
-    return lambda function: click.command(name, cls=Command, **more)(_pass_session(function))
+    name, add = declared(usage)
+    return lambda function: click.command(name, cls=Command, **more)(_pass_session(add(function)))
 
 
 class Command(click.Command):
@@ -103,9 +105,10 @@ class Group(Command, click.Group):
     command_class = Command
     group_class = type
 
-    def verb(self, name: str | None = None, **more: Any) -> Callable[[Function], click.Command]:
+    def verb(self, usage: str, **more: Any) -> Callable[[Function], click.Command]:
         """A command of this noun. Its function gets the session, then what is given."""
-        return lambda function: self.command(name, **more)(_pass_session(function))
+        name, add = declared(usage)
+        return lambda function: self.command(name, **more)(_pass_session(add(function)))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -135,7 +138,7 @@ class Group(Command, click.Group):
 
 
 class LazyGroup(Group):
-    """A group that imports a command when it is used; `homes` says where it is."""
+    """A group that imports a command when it is used; `homes` says where it is and what it does."""
 
     def __init__(self, *args: Any, homes: dict[str, str], **more: Any) -> None:
         super().__init__(*args, **more)
@@ -147,18 +150,34 @@ class LazyGroup(Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import it."""
-        home = self._homes.get(cmd_name)
-        if home is None:
+        module, _, _ = self._homes.get(cmd_name, "").partition(":")
+        if not module:
             return None
-        module, _, name = home.partition(":")
-        found: click.Command = getattr(import_module(module), name)
+        home = import_module(f"holdfast.cli.{module}")
+        found: click.Command = getattr(home, cmd_name.replace("-", "_"))
         return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """What the table says: to import all of them would take a second."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self._about(name)) for name in self._homes])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The same for who presses the tab key."""
+        from click.shell_completion import CompletionItem
+
+        fits = [name for name in self._homes if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=self._about(name)) for name in fits]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def _about(self, name: str) -> str:
+        return self._homes[name].partition(": ")[2]
 
 
 # ---- words of this program in a shell ----------------------------------------------------------
 
 
-@command()
+@command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(session: Session, shell: str) -> None:
     """The script that completes holdfast's words in a shell.

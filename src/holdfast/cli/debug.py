@@ -6,14 +6,13 @@ import cmd
 import shlex
 import sys
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from holdfast.cli import failures, output
 from holdfast.cli.commands import command
 from holdfast.cli.history import shown_values
-from holdfast.cli.options import reveal_option, scope_argument
 from holdfast.cli.plain import plain
 from holdfast.cli.session import Session, point
 from holdfast.errors import (
@@ -24,17 +23,13 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.store.inner import handle_of
-
-if TYPE_CHECKING:
-    from holdfast.store.names.items import Entry
-    from holdfast.sync import State
+from holdfast.store.names.items import Entry
+from holdfast.sync import State
 
 
-@command()
-@scope_argument
+@command("debug SCOPE --reveal")
 @click.option("--at", metavar="POINT", help="Where to begin. [the newest entry]")
 @click.option("-c", "--command", "lines", multiple=True, help="Do this, and end; several if given.")
-@reveal_option
 def debug(
     session: Session, scope: str, at: str | None, lines: tuple[str, ...], reveal: bool
 ) -> None:

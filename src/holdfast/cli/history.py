@@ -5,20 +5,12 @@ from __future__ import annotations
 import json
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from holdfast.cli import output
 from holdfast.cli.commands import command
-from holdfast.cli.options import (
-    any_scope_argument,
-    at_option,
-    key_argument,
-    limit_option,
-    reveal_option,
-    scope_argument,
-)
 from holdfast.cli.plain import Value, plain
 from holdfast.cli.session import Session, bound, is_sensitive, point
 from holdfast.errors import (
@@ -27,22 +19,16 @@ from holdfast.errors import (
     KeyMissingError,
     PrunedError,
 )
-from holdfast.store.inner import handle_of
-from holdfast.store.names.items import MASK
-
-if TYPE_CHECKING:
-    from holdfast.store.names.items import Entry, Position
+from holdfast.store.inner import KINDS, Begins, Range, check_position, dumps, handle_of
+from holdfast.store.names.items import MASK, Entry, Position
 
 exit_code_option = click.option(
     "--exit-code", is_flag=True, help="Exit with 1 if there are differences."
 )
 
 
-@command()
-@scope_argument
-@at_option
+@command("show SCOPE --at --reveal")
 @click.option("--prefix", default="", help="Keys that begin so.")
-@reveal_option
 def show(session: Session, scope: str, at: str | None, prefix: str, reveal: bool) -> None:
     """The whole state of a scope: every key with its value."""
     with session.view(scope, at) as view:
@@ -60,8 +46,7 @@ def shown_values(view: Any, keys: list[str], reveal: bool) -> dict[str, Value]:
     return {name: Value(found[name]) for name in keys if name in found}
 
 
-@command()
-@scope_argument
+@command("log SCOPE")
 @click.option("--key", "name", metavar="KEY", help="Entries that changed this key.")
 @click.option("--kind", help="set, append, delete, checkpoint, restore, fork, merge.")
 @click.option("--actor", "who", metavar="NAME", help="Entries made by this actor.")
@@ -72,8 +57,6 @@ def shown_values(view: Any, keys: list[str], reveal: bool) -> dict[str, Value]:
 @click.option("--reverse", is_flag=True, help="Oldest first.")
 def log(session: Session, /, scope: str, kind: str | None, **given: Any) -> None:
     """The entries of a scope, newest first. (--key and --actor behind `log` are filters.)"""
-    from holdfast.store.inner import KINDS
-
     if kind is not None and kind not in KINDS:
         known = ", ".join(KINDS)
         raise InvalidInputError(f"there is no kind of entry {kind!r}; use one of {known}")
@@ -93,12 +76,8 @@ def log(session: Session, /, scope: str, kind: str | None, **given: Any) -> None
     session.table("entries", found, f"{columns}, correlation=cause.correlation")
 
 
-@command()
-@scope_argument
-@click.argument("since", metavar="POINT")
-@click.argument("until", metavar="[POINT]", required=False)
+@command("diff SCOPE POINT=since [POINT]=until --reveal")
 @exit_code_option
-@reveal_option
 def diff(
     session: Session, scope: str, since: str, until: str | None, exit_code: bool, reveal: bool
 ) -> int:
@@ -110,15 +89,12 @@ def diff(
     return 1 if exit_code and found else 0
 
 
-@command()
-@scope_argument
-@key_argument
-@limit_option(1000, "Versions to look at.")
-@reveal_option
+@command("blame SCOPE KEY=name --reveal --limit=1000")
 def blame(session: Session, scope: str, name: str, limit: int, reveal: bool) -> None:
-    """Who wrote each part of a value. An entry that begins with ≤ is not newer than that."""
-    from holdfast.store.inner import dumps
+    """Who wrote each part of a value, in the newest --limit versions.
 
+    An entry that begins with ≤ is not newer than that.
+    """
     with session.read(scope) as state:
         found = state.blame(name, limit=limit, reveal=reveal)
     session.table(
@@ -140,15 +116,9 @@ _CONDITION = re.compile(r"(?P<term>[^=<>^]+)(?P<sign>\^=|<=|>=|=|<|>)(?P<value>.
 _SIDES = {">": "gt", ">=": "ge", "<": "lt", "<=": "le"}
 
 
-@command()
-@scope_argument
-@click.argument("lookup")
-@click.argument("conditions", nargs=-1, metavar="[CONDITION]...")
-@at_option
+@command("query SCOPE LOOKUP [CONDITION]...=conditions --at --limit=100 --reveal")
 @click.option("--order", metavar="TERM", help="Sort by a term; -TERM for the other direction.")
-@limit_option(100)
 @click.option("--after", metavar="CURSOR", help="Go on behind the page before.")
-@reveal_option
 def query(
     session: Session,
     scope: str,
@@ -163,8 +133,6 @@ def query(
     CONDITION is TERM=VALUE, TERM>VALUE (also >=, <, <=) or TERM^=BEGINNING; all must hold. VALUE
     is JSON (`1`, `true`, `"1"`, `{"$time": …}`), or plain text where it is none.
     """
-    from holdfast.store.inner import dumps
-
     where = _where(conditions)
     with session.view(scope, at) as view:
         page = view.find(lookup, where, **given)
@@ -180,8 +148,6 @@ def query(
 
 def _where(conditions: tuple[str, ...]) -> dict[str, Any]:
     """What is asked of each term; two sides of a range come together."""
-    from holdfast.store.inner import Begins, Range
-
     exact: dict[str, Any] = {}
     sides: dict[str, dict[str, Any]] = {}
     for text in conditions:
@@ -212,8 +178,7 @@ def _value(text: str) -> Any:
 # ---- watch: entries as they are committed, by any process --------------------------------------
 
 
-@command()
-@any_scope_argument
+@command("watch [SCOPE]")
 @click.option("--prefix", default="", help="Entries that changed keys which begin so.")
 @click.option("--pattern", help="Entries that changed keys which fit, as in a shell: 'memory/*'.")
 @click.option(
@@ -249,9 +214,6 @@ def watch(session: Session, /, scope: str | None, since: str | None, **options: 
 
 
 def _position(text: str) -> Position:
-    from holdfast.store.inner import check_position
-    from holdfast.store.names.items import Position
-
     if text == "start":
         return Position()
     try:

@@ -12,6 +12,10 @@ from holdfast.cli.commands import Group
 from holdfast.cli.options import imported
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
+from holdfast.hooks.hook import Hook
+from holdfast.hooks.hook_records import hook_records
+from holdfast.hooks.replay import replay as replayed
+from holdfast.store.names.arguments import check_run, is_async
 
 MODES = ("simulate", "modified", "exact", "debug")
 
@@ -30,15 +34,13 @@ def list_(session: Session) -> None:
     _table(session, "hook=name, behind, told, failed")
 
 
-@hook.verb()
+@hook.verb("metrics")
 def metrics(session: Session) -> None:
     """What background hooks gave for the last 1,000 events of each, and their last failure."""
     _table(session, "hook=name, told, failed, gave, error")
 
 
 def _table(session: Session, columns: str) -> None:
-    from holdfast.hooks.hook_records import hook_records
-
     with session.reading() as store:
         found = hook_records(store)
     session.table(
@@ -50,8 +52,7 @@ def _table(session: Session, columns: str) -> None:
     )
 
 
-@hook.verb()
-@click.argument("name")
+@hook.verb("replay NAME")
 @click.option("--from", "program", required=True, metavar="MODULE:NAME",
               help="The function that is the hook.")  # fmt: skip
 @click.option("--keys", multiple=True, metavar="PATTERN", help="[default all]")
@@ -77,9 +78,6 @@ def replay(
     NAME is the one that the hook has in the program that runs it: its results are kept under that.
     Nothing that it gives is written.
     """
-    from holdfast.hooks.hook import Hook
-    from holdfast.hooks.replay import replay as replayed
-
     function = _blocking(imported(program, "the hook as MODULE:NAME, like bots:back_up"))
     wanted = (keys or "*", scopes or "*", events or "state.changed")
     since, until = (sessions.moment(one) if one else None for one in (more["since"], more["until"]))
@@ -91,8 +89,6 @@ def replay(
 
 
 def _blocking(function: Any) -> Any:
-    from holdfast.store.names.arguments import check_run, is_async
-
     check_run(function, "a hook", awaited=True)
     if not is_async(function):
         return function

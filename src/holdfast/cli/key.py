@@ -14,19 +14,13 @@ import click
 
 from holdfast.cli import output
 from holdfast.cli.commands import Group
-from holdfast.cli.options import (
-    at_option,
-    key_argument,
-    limit_option,
-    reveal_option,
-    scope_argument,
-)
 from holdfast.cli.plain import Value, plain, redacted
 from holdfast.cli.session import Session, is_sensitive, point
 from holdfast.errors import InvalidInputError, MissingError
 from holdfast.seal.codec import ValueLimits
-from holdfast.store.inner import handle_of
+from holdfast.store.inner import handle_of, json
 from holdfast.store.names.items import MASK
+from holdfast.store.names.whole_files import whole_file
 
 PIECE = 1 << 20
 # A value such as -5 looks like an option.
@@ -48,9 +42,7 @@ def _duration(
         raise click.BadParameter(hint, context, option) from None
 
 
-value_argument = click.argument("value")
 text_option = click.option("--text", is_flag=True, help="VALUE is plain text, not JSON.")
-create_option = click.option("--create", is_flag=True, help="Make the store if there is none.")
 sliding_option = click.option("--sliding", is_flag=True, help="Each read begins the term anew.")
 subject_option = click.option(
     "--subject", metavar="NAME", help="Seal it for this subject; `keyring erase --subject` ends it."
@@ -68,12 +60,9 @@ def key() -> None:
     """List, read and change keys."""
 
 
-@key.verb("list")
-@scope_argument
+@key.verb("list SCOPE --limit --at")
 @click.option("--prefix", default="", help="Keys that begin so.")
-@limit_option()
 @click.option("--after", default="", help="Go on behind this key.")
-@at_option
 def list_(
     session: Session, scope: str, prefix: str, limit: int | None, after: str, at: str | None
 ) -> None:
@@ -90,12 +79,8 @@ def list_(
         session.note(f"there are more: --after {more!r}")
 
 
-@key.verb()
-@scope_argument
-@key_argument
-@at_option
+@key.verb("get SCOPE KEY=name --at --reveal")
 @click.option("--text", is_flag=True, help="Print a text (or bytes) as it is, not as JSON.")
-@reveal_option
 def get(session: Session, scope: str, name: str, at: str | None, text: bool, reveal: bool) -> None:
     """The value of a key, as JSON; one that is sensitive only with --reveal."""
     with session.read(scope) as state:
@@ -140,8 +125,6 @@ _MOST = 2 * ValueLimits().size
 
 def _read(value: str, text: bool) -> Any:
     """The value that was given, or that stdin holds."""
-    from holdfast.store.inner import json
-
     if value == "-":
         content = sys.stdin.buffer.read(_MOST + 1)
         if len(content) > _MOST:
@@ -163,10 +146,7 @@ def _written(session: Session, state: Any, name: str, version: int) -> None:
     session.tell({**_place(state, name), "version": version}, told)
 
 
-@key.verb("set", context_settings=_VALUES)
-@scope_argument
-@key_argument
-@value_argument
+@key.verb("set SCOPE KEY=name VALUE --create", context_settings=_VALUES)
 @text_option
 @version_option
 @click.option(
@@ -175,7 +155,6 @@ def _written(session: Session, state: Any, name: str, version: int) -> None:
 @sliding_option
 @click.option("--class", "class_", metavar="CLASS", help="trusted, standard, sensitive, external.")
 @subject_option
-@create_option
 def set_(
     session: Session, /, scope: str, name: str, value: str, text: bool, create: bool, **more: Any
 ) -> None:
@@ -186,13 +165,9 @@ def set_(
     _written(session, state, name, version)
 
 
-@key.verb(context_settings=_VALUES)
-@scope_argument
-@key_argument
-@value_argument
+@key.verb("append SCOPE KEY=name VALUE --create", context_settings=_VALUES)
 @text_option
 @subject_option
-@create_option
 def append(
     session: Session, /, scope: str, name: str, value: str, text: bool, create: bool, **more: Any
 ) -> None:
@@ -203,9 +178,7 @@ def append(
     _written(session, state, name, version)
 
 
-@key.verb()
-@scope_argument
-@key_argument
+@key.verb("delete SCOPE KEY=name")
 @version_option
 def delete(session: Session, scope: str, name: str, if_version: int | None) -> None:
     """Remove a key; its past stays."""
@@ -217,9 +190,7 @@ def delete(session: Session, scope: str, name: str, if_version: int | None) -> N
     session.tell({**_place(state, name), "entry": entry}, f"{state.scope} {name}: deleted")
 
 
-@key.verb()
-@scope_argument
-@key_argument
+@key.verb("expire SCOPE KEY=name")
 @click.argument("ttl", metavar="TIME", callback=_duration)
 @sliding_option
 def expire(session: Session, scope: str, name: str, ttl: timedelta, sliding: bool) -> None:
@@ -230,9 +201,7 @@ def expire(session: Session, scope: str, name: str, ttl: timedelta, sliding: boo
     session.tell({**_place(state, name), "entry": entry}, told)
 
 
-@key.verb()
-@scope_argument
-@key_argument
+@key.verb("persist SCOPE KEY=name")
 def persist(session: Session, scope: str, name: str) -> None:
     """Let a key never expire."""
     with session.change(scope) as state:
@@ -243,12 +212,8 @@ def persist(session: Session, scope: str, name: str) -> None:
 # ---- bytes of any size -------------------------------------------------------------------------
 
 
-@key.verb()
-@scope_argument
-@key_argument
-@click.argument("file", metavar="FILE")
+@key.verb("put SCOPE KEY=name FILE --create")
 @version_option
-@create_option
 def put(
     session: Session, scope: str, name: str, file: str, if_version: int | None, create: bool
 ) -> None:
@@ -271,18 +236,12 @@ def _opened(file: str) -> AbstractContextManager[BinaryIO]:
         raise InvalidInputError(f"{file!r} cannot be read: {error.strerror}") from None
 
 
-@key.verb()
-@scope_argument
-@key_argument
-@at_option
+@key.verb("fetch SCOPE KEY=name --at --reveal")
 @click.option("-o", "--output", "path", metavar="FILE", help="Into this file; else to stdout.")
-@reveal_option
 def fetch(
     session: Session, scope: str, name: str, at: str | None, path: str | None, reveal: bool
 ) -> None:
     """The bytes under a key, of any size, as they are; of a sensitive one only with --reveal."""
-    from holdfast.store.names.whole_files import whole_file
-
     if session.json and path is None:
         raise InvalidInputError("stdout takes the bytes themselves; use --output with --json")
     with session.view(scope, at) as view:

@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from holdfast.cli.commands import Group
-from holdfast.cli.options import any_scope_argument, yes_option
 from holdfast.cli.plain import plain
 from holdfast.cli.scope import confirm, still_open
 from holdfast.cli.session import Session
@@ -21,9 +20,8 @@ def keyring() -> None:
     """Look at, rotate and remove keys."""
 
 
-@keyring.verb()
+@keyring.verb("erase --yes")
 @click.option("--subject", metavar="NAME", required=True, help="All that was sealed for it.")
-@yes_option
 def erase(session: Session, subject: str, yes: bool) -> None:
     """Remove the key of a subject: what was sealed for it cannot be read any more, in any scope.
 
@@ -36,7 +34,7 @@ def erase(session: Session, subject: str, yes: bool) -> None:
     still_open(session, result.open)
 
 
-@keyring.verb()
+@keyring.verb("subjects")
 @click.option("--prefix", default="", help="Names that begin so.")
 def subjects(session: Session, prefix: str) -> None:
     """The subjects that values are sealed for."""
@@ -45,7 +43,7 @@ def subjects(session: Session, prefix: str) -> None:
     session.table("subjects", found, "subject", subject=str)
 
 
-@keyring.verb()
+@keyring.verb("show")
 def show(session: Session) -> None:
     """What the ring holds; never a key."""
     with session.reading() as store:
@@ -57,8 +55,7 @@ def show(session: Session) -> None:
         session.note("old data keys are still in use: `holdfast keyring reseal --all` ends that")
 
 
-@keyring.verb()
-@any_scope_argument
+@keyring.verb("rotate [SCOPE]")
 @all_option
 @click.option(
     "--new-key",
@@ -107,7 +104,7 @@ def _rotate_master(session: Session, key: str) -> None:
     )
 
 
-@keyring.verb()
+@keyring.verb("finish")
 def finish(session: Session) -> None:
     """Retire the old master key; --key gives the new one."""
     with session.writing() as store:
@@ -118,8 +115,7 @@ def finish(session: Session) -> None:
     still_open(session, done.open)
 
 
-@keyring.verb()
-@any_scope_argument
+@keyring.verb("reseal [SCOPE]")
 @all_option
 def reseal(session: Session, scope: str | None, every: bool) -> None:
     """Seal old records under the newest data key, and remove the older keys.

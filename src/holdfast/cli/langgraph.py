@@ -10,7 +10,7 @@ import click
 
 from holdfast.cli import output
 from holdfast.cli.commands import Group
-from holdfast.cli.options import limit_option, loaded
+from holdfast.cli.options import loaded
 from holdfast.cli.plain import Value
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, MissingError, MissingExtraError
@@ -49,9 +49,8 @@ def _looking(session: Session) -> Iterator[Looking]:
         yield Looking(store)
 
 
-@langgraph.verb()
+@langgraph.verb("threads --limit")
 @click.option("--prefix", default="", help="Threads whose id begins so.")
-@limit_option()
 def threads(session: Session, prefix: str, limit: int | None) -> None:
     """The threads of the store, in the order of their ids."""
     with _looking(session) as looking:
@@ -78,8 +77,7 @@ def threads(session: Session, prefix: str, limit: int | None) -> None:
         session.note(f"there are {left} more")
 
 
-@langgraph.verb()
-@click.argument("thread")
+@langgraph.verb("show THREAD")
 @click.option("--checkpoint", "id", metavar="ID", help="This one, or the one that begins so.")
 @ns_option
 @click.option("--history", is_flag=True, help="List the checkpoints instead, newest first.")
@@ -235,8 +233,7 @@ def _cut(text: str) -> str:
 _FIGURES = "checkpoints, imported, present, writes"
 
 
-@langgraph.verb("import")
-@click.argument("source")
+@langgraph.verb("import SOURCE")
 @click.option("--thread", "threads", multiple=True, metavar="ID", help="Only these; repeatable.")
 @click.option("--dry-run", is_flag=True, help="Read and compare everything, write nothing.")
 @click.option("--replace", is_flag=True, help="Delete threads that differ here, import them anew.")

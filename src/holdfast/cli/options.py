@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable
 from importlib import import_module
@@ -30,40 +31,73 @@ def together(*options: Decorator) -> Decorator:
     return add
 
 
-def limit_option(default: int | None = None, what: str = "At most so many.") -> Decorator:
-    """How many are shown."""
-    shown = f"{what} [{default}]" if default is not None else what
-    return click.option("--limit", type=click.IntRange(1), default=default, help=shown)
+SHARED: dict[str, dict[str, Any]] = {
+    "--at": {"metavar": "POINT", "help": "As it was at a point."},
+    "--reveal": {"is_flag": True, "help": "Show values of class sensitive."},
+    "--yes": {"is_flag": True, "help": "Do not ask."},
+    "--reason": {"help": "Why; it is kept with the entry."},
+    "--dry-run": {"is_flag": True, "help": "Show what would change, and change nothing."},
+    "--limit": {"type": click.IntRange(1), "help": "At most so many."},
+    "--create": {"is_flag": True, "help": "Make the store if there is none."},
+    "--trust": {"metavar": "KEY", "multiple": True, "help": "A public key that must have signed."},
+    "--copy=copies": {
+        "metavar": "URL",
+        "multiple": True,
+        "help": "A copy of the store that may have what is lost here, opened with the same key.",
+    },
+    "--machine=machines": {
+        "metavar": "NAME=MODULE:DEFINITION",
+        "multiple": True,
+        "help": "What settles an open transition of the machine NAME; may be given several times.",
+    },
+}
+"""Options that a usage line can name. `--copy=copies` is given to a function as `copies`."""
+_WORD = re.compile(r"(\[?)([\w:-]+)(\]?)(\.\.\.)?(?:=(\w+))?(\]?)")
 
 
-scope_argument = click.argument("scope")
-any_scope_argument = click.argument("scope", required=False)
-key_argument = click.argument("name", metavar="KEY")
-at_option = click.option("--at", metavar="POINT", help="As it was at a point.")
-reveal_option = click.option("--reveal", is_flag=True, help="Show values of class sensitive.")
-yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
-reason_option = click.option("--reason", help="Why; it is kept with the entry.")
-dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Show what would change, and change nothing."
-)
-copy_option = click.option(
-    "--copy",
-    "copies",
-    metavar="URL",
-    multiple=True,
-    help="A copy of the store that may have what is lost here, opened with the same key.",
-)
+def declared(usage: str) -> tuple[str, Decorator]:
+    """The name of a command, and what gives it the arguments and options of its usage line.
+
+    `get SCOPE KEY=name [POINT] --reveal --limit=100`: KEY is given to the function as `name`,
+    POINT may be left out, `URL...` may be several. Options are those of `SHARED`; a number is the
+    default of one. They are shown behind the command's own.
+    """
+    name, *words = usage.split()
+    arguments = [_argument(word) for word in words if not word.startswith("-")]
+    options = [_option(word) for word in words if word.startswith("-")]
+
+    def add(function: Any) -> Any:
+        own = getattr(function, "__click_params__", [])  # the last one first, as click keeps them
+        function.__click_params__ = [*reversed(options), *own, *reversed(arguments)]
+        return function
+
+    return name, add
+
+
+def _argument(word: str) -> click.Argument:
+    found = _WORD.fullmatch(word)
+    if found is None:
+        raise ValueError(f"{word} is no argument of a usage line")
+    optional, shown, _, several, name, _ = found.groups()
+    metavar = f"[{shown}]" if optional else shown
+    return click.Argument(
+        [name or shown.lower()],
+        metavar=f"{metavar}{several or ''}",
+        required=not optional,
+        nargs=-1 if several else 1,
+    )
+
+
+def _option(word: str) -> click.Option:
+    name, _, default = word.partition("=")
+    key = next(one for one in SHARED if one.partition("=")[0] == name)
+    given = dict(SHARED[key])
+    if default:
+        given |= {"default": int(default), "help": f"{given['help']} [{default}]"}
+    return click.Option([name, *key.split("=")[1:]], **given)
+
 
 # ---- agents, and what commands take from a program of theirs -----------------------------------
-
-agent_argument = click.argument("agent", metavar="AGENT")
-machine_option = click.option(
-    "--machine",
-    "machines",
-    metavar="NAME=MODULE:DEFINITION",
-    multiple=True,
-    help="What settles an open transition of the machine NAME; may be given several times.",
-)
 
 
 def agent_scope(text: str) -> str:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from holdfast.checkpoints.policy.policies import Policies
+from holdfast.checkpoints.policy.policy import EVENTS, METRICS, Policy, base_of, milliseconds
 from holdfast.cli.commands import Group
-from holdfast.cli.options import scope_argument
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from holdfast.checkpoints.policy.policies import Policies
-    from holdfast.checkpoints.policy.policy import Policy
-    from holdfast.store.store import Store
+from holdfast.store.store import Store
 
 _WHEN = re.compile(r"(?P<metric>[^<>=]+)(?P<sign>>=|<=|=|>|<)(?P<number>[^@]+)(@(?P<window>.+))?")
 _SIGNS = {
@@ -33,14 +30,11 @@ def policy() -> None:
 
 
 def _policies(store: Store, metrics: tuple[str, ...] = ()) -> Policies:
-    from holdfast.checkpoints.policy.policies import Policies
-
     # Nothing is watched: a command that sets a policy shall not fire it.
     return Policies(store, metrics=metrics, watch=False)
 
 
-@policy.verb("list")
-@scope_argument
+@policy.verb("list SCOPE")
 def list_(session: Session, scope: str) -> None:
     """All policies of an agent, the highest priority first: its own, and the default ones."""
     with session.reading() as store:
@@ -77,9 +71,7 @@ def _kept(one: Policy) -> str:
     return ", ".join([*parts, *([f"at least {least}"] if least else [])])
 
 
-@policy.verb("set")
-@scope_argument
-@click.argument("id")
+@policy.verb("set SCOPE ID")
 @click.option("--when", multiple=True, metavar="CONDITION", help="All of them must hold.")
 @click.option("--name", help="For people.")
 @click.option("--interval", metavar="TIME", help="Not again for so long: 90s, 5m, 1h. [0]")
@@ -132,8 +124,6 @@ def _made(old: Policy | None, id: str, given: dict[str, Any]) -> dict[str, Any]:
 
 def _condition(text: str) -> dict[str, Any]:
     """A condition as plain data; what is wrong with its parts is told with the policy."""
-    from holdfast.checkpoints.policy.policy import EVENTS, METRICS, base_of
-
     found = _WHEN.fullmatch(text)
     if found is None:
         raise InvalidInputError(f"{text[:80]!r} is no condition; write operation_count>100")
@@ -150,17 +140,13 @@ def _condition(text: str) -> dict[str, Any]:
 
 def _time(text: Any) -> Any:
     """A number where the text is one; what else it may be is read with the policy."""
-    from holdfast.checkpoints.policy.policy import milliseconds
-
     try:
         return float(text) if isinstance(text, str) else text
     except ValueError:
         return milliseconds(text.strip())
 
 
-@policy.verb()
-@scope_argument
-@click.argument("id")
+@policy.verb("remove SCOPE ID")
 def remove(session: Session, scope: str, id: str) -> None:
     """Take a policy of its own from an agent; a default one of that id is in force again."""
     with session.writing() as store:
@@ -169,8 +155,7 @@ def remove(session: Session, scope: str, id: str) -> None:
     session.tell({"scope": state.scope, "removed": id}, f"{state.scope} {id}: removed")
 
 
-@policy.verb()
-@scope_argument
+@policy.verb("explain SCOPE")
 def explain(session: Session, scope: str) -> None:
     """What each policy reads now, and why it does or does not fire.
 

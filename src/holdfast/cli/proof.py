@@ -9,14 +9,13 @@ import click
 from holdfast.cli import output
 from holdfast.cli.commands import command
 from holdfast.cli.failures import in_options
-from holdfast.cli.options import Decorator, any_scope_argument, key_argument, scope_argument
+from holdfast.cli.options import Decorator
 from holdfast.cli.session import Session, point
 from holdfast.errors import InvalidInputError
 from holdfast.store.names.whole_files import write_whole
 
 
-@command()
-@any_scope_argument
+@command("verify [SCOPE]")
 @click.option("--expect", metavar="FILE|TEXT", help="A witness that was kept elsewhere.")
 @click.option("--identity", metavar="FILE|TEXT", help="The identity that `init` printed.")
 @click.option("--trust", metavar="KEY", multiple=True, help="A public key that must have signed.")
@@ -53,7 +52,7 @@ def _text(given: str | None, start: str) -> str | None:
         ) from None
 
 
-@command()
+@command("witness")
 @click.option("--out", "-o", metavar="FILE", help="Write it to a file, whole or not at all.")
 def witness(session: Session, out: str | None) -> None:
     """A small signed token over all that is in the store now. Keep it elsewhere."""
@@ -82,9 +81,7 @@ def _out_option(what: str) -> Decorator:
     )
 
 
-@command()
-@scope_argument
-@key_argument
+@command("prove SCOPE KEY=name")
 @click.option(
     "--at",
     metavar="CHECKPOINT",
@@ -112,8 +109,7 @@ def prove(session: Session, scope: str, name: str, at: str | None, out: str) -> 
         )
 
 
-@command("export-chain")
-@scope_argument
+@command("export-chain SCOPE")
 @click.option("--feed", is_flag=True, help="With the store's feed, to compare witnesses with.")
 @_out_option("chain")
 def export_chain(session: Session, scope: str, feed: bool, out: str) -> None:

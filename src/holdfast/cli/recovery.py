@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,31 +14,26 @@ from holdfast.cli import output
 from holdfast.cli.commands import Group, command
 from holdfast.cli.failures import UNRECOVERED
 from holdfast.cli.options import (
-    any_scope_argument,
-    copy_option,
-    limit_option,
-    machine_option,
     machines_named,
-    scope_argument,
-    yes_option,
 )
 from holdfast.cli.plain import fields_of, plain
 from holdfast.cli.restore import checkpoints_of, located
 from holdfast.cli.session import Session, point
 from holdfast.errors import InvalidInputError, MissingError, RecoveryFailedError
+from holdfast.recovery.boot_recovery import boot as settle
+from holdfast.recovery.failures import AgentFailure
+from holdfast.recovery.procedure import Procedure
+from holdfast.recovery.records import recovered_agents
+from holdfast.recovery.recovery import Recovery
+from holdfast.recovery.report import RecoveryReport
+from holdfast.recovery.scrub import Scrubber
 from holdfast.store.inner import handle_of
 from holdfast.store.names.whole_files import write_whole
-
-if TYPE_CHECKING:
-    from holdfast.recovery.recovery import Recovery
-    from holdfast.recovery.report import RecoveryReport
-    from holdfast.sync import Store
+from holdfast.sync import Store
 
 
 def recovery_of(store: Store, **more: Any) -> Recovery:
     """The recovery of a store; what it takes long to import is imported here."""
-    from holdfast.recovery.recovery import Recovery
-
     return Recovery(store, **more)
 
 
@@ -46,8 +41,7 @@ FORMATS = {".md": "markdown", ".markdown": "markdown", ".json": "json"}
 _LOCATING = ("name", "type", "tag", "trigger", "before")
 
 
-@command()
-@scope_argument
+@command("recover SCOPE --copy --machine")
 @click.option("--failure", metavar="KIND", default="unknown", help="What went wrong. [unknown]")
 @click.option("--message", default="", help="What else is known of it; kept with the report.")
 @click.option("--procedure", metavar="ID", help="This procedure. [the one that answers KIND]")
@@ -65,8 +59,6 @@ _LOCATING = ("name", "type", "tag", "trigger", "before")
 @click.option("--trigger", help="… made for this event.")
 @click.option("--before", metavar="POINT", help="… before this point.")
 @click.option("--strategy", "order", multiple=True, help="Try these, in this order.")
-@copy_option
-@machine_option
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option("--wait", type=click.FloatRange(0), default=0, help="Seconds, if another is at it.")
 @click.option("--report", "page", metavar="FILE", help="Write the report: .md or .json.")
@@ -113,8 +105,6 @@ def recover(session: Session, /, scope: str, **given: Any) -> int:
 
 def _asked(session: Session, state: Any, given: dict[str, Any]) -> dict[str, Any]:
     """What `recover` and `plan` take."""
-    from holdfast.recovery.failures import AgentFailure
-
     if session.timeline != "main":
         raise InvalidInputError("a recovery is one of the timeline main: leave --timeline out")
     where = located({name: given[name] for name in _LOCATING})
@@ -130,8 +120,6 @@ def _asked(session: Session, state: Any, given: dict[str, Any]) -> dict[str, Any
 
 
 def _procedures(file: str | None) -> list[Any]:
-    from holdfast.recovery.procedure import Procedure
-
     if file is None:
         return []
     try:
@@ -186,14 +174,11 @@ def recovery() -> None:
     """What became of recoveries, and going on with what never ended."""
 
 
-@recovery.verb()
-@click.argument("scopes", nargs=-1, metavar="[SCOPE]...")
+@recovery.verb("boot [SCOPE]...=scopes --machine --yes")
 @click.option(
     "--wait", type=click.FloatRange(0), default=0, help="Seconds, for leases of the dead."
 )
-@machine_option
 @click.option("--no-check", is_flag=True, help="Read no states, only what is unfinished.")
-@yes_option
 def boot(
     session: Session,
     scopes: tuple[str, ...],
@@ -210,8 +195,6 @@ def boot(
     it exits with 1. An agent that works without a lease cannot be told from one that was
     interrupted: run this while none works.
     """
-    from holdfast.recovery.boot_recovery import boot as settle
-
     if not yes:
         refusal = "make sure that no agent works without a lease, then add --yes"
         session.confirm("Does no agent work without a lease just now?", refusal)
@@ -225,8 +208,7 @@ def boot(
     return 1 if done.left else 0
 
 
-@recovery.verb()
-@copy_option
+@recovery.verb("scrub --copy")
 @click.option("--budget", type=click.FloatRange(0.1), default=10, help="Seconds. [10]")
 def scrub(session: Session, copies: tuple[str, ...], budget: float) -> int:
     """Verify the next part of the store, and heal what a copy still has.
@@ -234,8 +216,6 @@ def scrub(session: Session, copies: tuple[str, ...], budget: float) -> int:
     Each call goes on where the last one ended, and begins again when all is looked at: for a timer.
     Exits with 1 if something new was found that no copy has.
     """
-    from holdfast.recovery.scrub import Scrubber
-
     with session.writing() as store, session.copies(copies) as found:
         scrubber = Scrubber(store, copies=found, budget=budget)
         done = scrubber.slice()
@@ -253,13 +233,9 @@ def scrub(session: Session, copies: tuple[str, ...], budget: float) -> int:
     return 1 if done.findings else 0
 
 
-@recovery.verb("list")
-@any_scope_argument
-@limit_option(50, "Of each agent.")
+@recovery.verb("list [SCOPE] --limit=50")
 def list_(session: Session, scope: str | None, limit: int) -> None:
     """The recoveries of an agent, or of all, the newest first."""
-    from holdfast.recovery.records import recovered_agents
-
     with session.reading() as store:
         made = recovery_of(store)
         agents = [scope] if scope is not None else recovered_agents(handle_of(store))
@@ -276,9 +252,7 @@ def list_(session: Session, scope: str | None, limit: int) -> None:
     )
 
 
-@recovery.verb()
-@scope_argument
-@click.argument("id", required=False)
+@recovery.verb("show SCOPE [ID]")
 @click.option("--format", "form", type=click.Choice(sorted(set(FORMATS.values()))), help="A page.")
 @click.option("-o", "--output", "page", metavar="FILE", help="Write it: .md or .json.")
 def show(session: Session, scope: str, id: str | None, form: str | None, page: str | None) -> None:
@@ -300,10 +274,8 @@ def show(session: Session, scope: str, id: str | None, form: str | None, page: s
         session.tell(found[0], found[0])
 
 
-@recovery.verb()
-@scope_argument
+@recovery.verb("resume SCOPE --machine")
 @click.option("--wait", type=click.FloatRange(0), default=35, help="Seconds, if another is at it.")
-@machine_option
 def resume(session: Session, scope: str, wait: float, machines: tuple[str, ...]) -> int:
     """Go on with recoveries of an agent whose process ended in the middle.
 
@@ -321,8 +293,7 @@ def resume(session: Session, scope: str, wait: float, machines: tuple[str, ...])
     return 0 if all(one.success for one in done) else UNRECOVERED
 
 
-@recovery.verb()
-@click.argument("id")
+@recovery.verb("abandon ID")
 @click.option("--reason", default="", help="Kept with its report.")
 def abandon(session: Session, id: str, reason: str) -> None:
     """End a recovery that never ended; the agent stays as it is."""
@@ -332,8 +303,7 @@ def abandon(session: Session, id: str, reason: str) -> None:
     session.tell({"id": done.id, "status": done.status, "why": done.why}, told)
 
 
-@recovery.verb()
-@any_scope_argument
+@recovery.verb("stats [SCOPE]")
 @click.option("--slow", type=click.FloatRange(0), default=300, help="Seconds one may take. [300]")
 def stats(session: Session, scope: str | None, slow: float) -> None:
     """How recoveries went, of one agent or of all.

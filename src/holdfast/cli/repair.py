@@ -5,29 +5,34 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from holdfast.cli import output
 from holdfast.cli.commands import Group, command
-from holdfast.cli.options import any_scope_argument, copy_option, scope_argument, yes_option
 from holdfast.cli.plain import plain
 from holdfast.cli.recovery import check_page, recovery_of, write_page
 from holdfast.cli.session import Session
 from holdfast.errors import HoldfastError, InvalidInputError, LeaseHeldError, RecoveryFailedError
+from holdfast.recovery.failures import found_failure
+from holdfast.recovery.heal import (
+    Healed,
+    heal_all,
+    heal_directory,
+    would_heal,
+    would_heal_directory,
+)
+from holdfast.recovery.lost_entries import Tails
+from holdfast.recovery.records import check_there, readable, recovered_agents
+from holdfast.recovery.report import RecoveryPlan, RecoveryReport
 from holdfast.storage.contract import Batch
-from holdfast.store.inner import STATED, core_of, handle_of, state_losses
+from holdfast.storage.sqlite.rebuild import Mended, look, mend
+from holdfast.store.inner import STATED, Finding, core_of, handle_of, state_losses
 from holdfast.store.names import rowkinds
 from holdfast.store.names.cells import cell_at
 from holdfast.store.names.scope import Scope
-
-if TYPE_CHECKING:
-    from holdfast.recovery.heal import Healed
-    from holdfast.recovery.report import RecoveryPlan, RecoveryReport
-    from holdfast.storage.sqlite.rebuild import Mended
-    from holdfast.store.inner import Finding
-    from holdfast.sync import Store
+from holdfast.sync import Store
 
 MOST_TAKEN = 20
 """Rows of the store itself that are tried with those of a copy: each try verifies everything."""
@@ -35,8 +40,7 @@ WELL, ILL = 80, 50
 """From here on health is green, and below here red."""
 
 
-@command()
-@any_scope_argument
+@command("doctor [SCOPE]")
 @click.option("--budget", type=click.FloatRange(0), default=10, help="Seconds for verifying. [10]")
 @click.option("--at-least", type=click.IntRange(0, 100), default=ILL, help="Else exit with 1. [50]")
 def doctor(session: Session, scope: str | None, budget: float, at_least: int) -> int:
@@ -67,15 +71,12 @@ def doctor(session: Session, scope: str | None, budget: float, at_least: int) ->
     return 0 if found.score >= at_least else 1
 
 
-@command()
-@any_scope_argument
-@copy_option
+@command("repair [SCOPE] --copy --yes")
 @click.option("--budget", type=click.FloatRange(0), metavar="SECONDS", help="For finding damage.")
 @click.option("--dry-run", is_flag=True, help="Show the plan, and do nothing.")
 @click.option("--report", "page", metavar="FILE", help="Write the report (of one scope): .md, …")
 @click.option("--accept-loss", is_flag=True, help="State what of the past no copy has as lost.")
 @click.option("--confirm", is_flag=True, help="Remove old files, once nothing is damaged.")
-@yes_option
 def repair(session: Session, /, scope: str | None, **given: Any) -> int:
     """Mend what is damaged, of a scope or of all: damaged keys from the newest whole checkpoint.
 
@@ -129,8 +130,6 @@ def _mend_files(
 ) -> list[Mended] | None:
     """Mend files whose own structure is damaged, before the store is opened; None if they are only
     to be looked at."""
-    from holdfast.storage.sqlite.rebuild import look, mend
-
     done: list[Mended] = []
     for path in filter(os.path.isfile, paths):
         if not os.path.getsize(path) or not (found := look(path)):
@@ -268,8 +267,6 @@ class _Damage:
 
     def _without_healed(self, scope: str, mine: list[Finding]) -> list[Finding]:
         """What would be left of findings."""
-        from holdfast.recovery.heal import would_heal, would_heal_directory
-
         core = core_of(self._store)
         if scope:
             mine, given = would_heal(core, Scope.parse(scope), mine, self.copies)
@@ -307,8 +304,6 @@ class _Damage:
         return scopes
 
     def _plan(self, scope: str, found: list[Finding]) -> None:
-        from holdfast.recovery.failures import found_failure
-        from holdfast.recovery.lost_entries import Tails
         from holdfast.recovery.strategies import readable
 
         given = "none of those given has it whole" if self.copies else "--copy"
@@ -376,8 +371,6 @@ class _Damage:
 
     def _heal(self) -> bool:
         """Heal what was found; whether that was something."""
-        from holdfast.recovery.heal import heal_all, heal_directory
-
         handle, before = handle_of(self._store), len(self.healed)
         for scope, mine in self._by_scope().items():
             if scope:
@@ -444,13 +437,10 @@ def quarantine() -> None:
     """Damaged rows as they were found, kept for whoever wants to know what happened."""
 
 
-@quarantine.verb("list")
-@any_scope_argument
+@quarantine.verb("list [SCOPE]")
 @click.option("--all", "everything", is_flag=True, help="Released ones, too.")
 def list_(session: Session, scope: str | None, everything: bool) -> None:
     """What was set aside, of a scope or of all."""
-    from holdfast.recovery.records import check_there, readable, recovered_agents
-
     with session.reading() as store:
         made = recovery_of(store)
         if scope is not None:
@@ -470,9 +460,7 @@ def list_(session: Session, scope: str | None, everything: bool) -> None:
     )
 
 
-@quarantine.verb()
-@scope_argument
-@click.argument("id")
+@quarantine.verb("show SCOPE ID")
 @click.option("-o", "--output", "file", type=click.File("wb"), help="Write the row's bytes here.")
 def show(session: Session, scope: str, id: str, file: Any) -> None:
     """One of them: what it is, why it is damaged, which recovery found it.
@@ -488,9 +476,7 @@ def show(session: Session, scope: str, id: str, file: Any) -> None:
     session.fields(found, plain(found).items())
 
 
-@quarantine.verb()
-@scope_argument
-@click.argument("id")
+@quarantine.verb("release SCOPE ID")
 @click.option("--reason", default="", help="Why; it is kept.")
 def release(session: Session, scope: str, id: str, reason: str) -> None:
     """Say that one is dealt with; its bytes are let go, and stay in the history alone.

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from holdfast.cli.commands import Group
 from holdfast.cli.session import Session, until_stopped
-
-if TYPE_CHECKING:
-    from holdfast.replicas.replicas import Replicas
-    from holdfast.sync import Store
+from holdfast.replicas.replicas import Replicas, promote_replica
+from holdfast.storage import shown
+from holdfast.sync import Store
 
 FOUND = 1
-_urls = click.argument("urls", metavar="URL...", nargs=-1, required=True)
 
 
 @click.group(cls=Group)
@@ -28,13 +26,10 @@ def replica() -> None:
 
 
 def _replicas(session: Session, store: Store, urls: tuple[str, ...], **more: Any) -> Replicas:
-    from holdfast.replicas.replicas import Replicas
-
     return Replicas(store, [session.url_of(url) for url in urls], **more)
 
 
-@replica.verb()
-@_urls
+@replica.verb("sync URL...=urls")
 @click.option("--full", is_flag=True, help="Compare all rows of both sides.")
 @click.option("--remake", metavar="URL", help="One that is to become a copy, whatever it holds.")
 def sync(session: Session, urls: tuple[str, ...], full: bool, remake: str | None) -> int:
@@ -46,8 +41,7 @@ def sync(session: Session, urls: tuple[str, ...], full: bool, remake: str | None
     return 0 if report.ok else FOUND
 
 
-@replica.verb()
-@_urls
+@replica.verb("run URL...=urls")
 @click.option("--interval", type=float, default=1.0, show_default=True, metavar="SECONDS",
               help="Between two looks at the store.")  # fmt: skip
 def run(session: Session, urls: tuple[str, ...], interval: float) -> None:
@@ -64,8 +58,7 @@ def run(session: Session, urls: tuple[str, ...], interval: float) -> None:
             time.sleep(interval)
 
 
-@replica.verb()
-@_urls
+@replica.verb("status URL...=urls")
 def status(session: Session, urls: tuple[str, ...]) -> int:
     """How far replicas are behind. Exit 1 if one is not whole, or cannot be reached."""
     with session.reading() as store:
@@ -74,13 +67,9 @@ def status(session: Session, urls: tuple[str, ...]) -> int:
     return 0 if all(one.whole and one.error is None for one in found) else FOUND
 
 
-@replica.verb()
-@click.argument("url")
+@replica.verb("promote URL")
 def promote(session: Session, url: str) -> None:
     """Make a store of its own of a replica: the store that it follows is lost."""
-    from holdfast.replicas.replicas import promote_replica
-    from holdfast.storage import shown
-
     place = session.url_of(url)
     promote_replica(place)
     session.tell({"promoted": shown(place)}, f"{shown(place)} is a store of its own now")

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from holdfast.checkpoints.checkpoints import Checkpoints
+from holdfast.checkpoints.restore_request import RestoreResult
 from holdfast.cli import output
 from holdfast.cli.commands import command
 from holdfast.cli.options import (
-    any_scope_argument,
-    dry_run_option,
-    reason_option,
-    scope_argument,
     together,
-    yes_option,
 )
 from holdfast.cli.plain import plain
 from holdfast.cli.session import Session, moment, point
 from holdfast.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from holdfast.checkpoints.checkpoints import Checkpoints
-    from holdfast.checkpoints.restore_request import RestoreResult
-    from holdfast.store.names.items import Reverted
-    from holdfast.sync import State, Store
+from holdfast.store.names.items import Reverted
+from holdfast.sync import State, Store
 
 locating_options = together(
     click.option("--name", help="Of this name."),
@@ -51,19 +44,14 @@ def located(where: dict[str, Any]) -> dict[str, Any]:
 
 def checkpoints_of(state: State) -> Checkpoints:
     """The checkpoints of a timeline; what takes long to import is imported here."""
-    from holdfast.checkpoints.checkpoints import Checkpoints
-
     return Checkpoints(state)
 
 
-@command()
-@scope_argument
-@click.argument("to", metavar="[POINT]", required=False)
+@command("restore SCOPE [POINT]=to --dry-run --reason")
 @locating_options
 @click.option("--only", "keys", metavar="KEY", multiple=True, help="This key; several if given.")
 @click.option("--prefix", "prefixes", multiple=True, help="Only keys that begin with this, too.")
 @click.option("--from", "source", metavar="SCOPE", help="The point is one of this scope.")
-@dry_run_option
 @click.option(
     "--verify",
     type=click.Choice(["full", "references", "none"]),
@@ -76,7 +64,6 @@ def checkpoints_of(state: State) -> Checkpoints:
     default="exist",
     help="What must hold for what the checkpoint rests on.",
 )
-@reason_option
 @click.option(
     "--past-damage",
     is_flag=True,
@@ -119,9 +106,7 @@ def _restored(scope: str, result: RestoreResult) -> list[str]:
     return lines
 
 
-@command()
-@scope_argument
-@reason_option
+@command("undo SCOPE --reason")
 def undo(session: Session, scope: str, reason: str | None) -> None:
     """Undo the newest change of a scope, whatever it was; undo again to have it back."""
     with session.change(scope) as state:
@@ -129,16 +114,12 @@ def undo(session: Session, scope: str, reason: str | None) -> None:
     session.tell(done, lambda: _reverted(done))
 
 
-@command()
-@any_scope_argument
+@command("revert [SCOPE] --dry-run --reason --yes")
 @click.option("--correlation", metavar="TEXT", help="Undo the entries with this correlation.")
 @click.option(
     "--entry", "entries", type=click.IntRange(1), multiple=True, help="This one; several if given."
 )
 @click.option("--actor", "who", metavar="NAME", help="Undo all that this actor did.")
-@dry_run_option
-@reason_option
-@yes_option
 def revert(
     session: Session,
     scope: str | None,

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from holdfast.checkpoints.retention import Retention
 from holdfast.cli.commands import Group
-from holdfast.cli.options import scope_argument, together
+from holdfast.cli.options import together
 from holdfast.cli.restore import checkpoints_of
 from holdfast.cli.session import Session, point
 from holdfast.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from holdfast.checkpoints.retention import Retention
-    from holdfast.sync import Store
+from holdfast.sync import Store
 
 
 @click.group(cls=Group)
@@ -25,8 +23,6 @@ def retention() -> None:
 
 def _retention(session: Session, store: Store) -> Retention:
     """The retention of all timelines of a scope."""
-    from holdfast.checkpoints.retention import Retention
-
     if session.timeline != "main":
         raise InvalidInputError(
             "retention looks at all timelines of a scope, and ends the one that is named behind "
@@ -35,8 +31,7 @@ def _retention(session: Session, store: Store) -> Retention:
     return Retention(store)
 
 
-@retention.verb()
-@scope_argument
+@retention.verb("plan SCOPE")
 def plan(session: Session, scope: str) -> None:
     """What would go, and why each checkpoint stays or goes; nothing is changed."""
     with session.reading() as store:
@@ -44,8 +39,7 @@ def plan(session: Session, scope: str) -> None:
     session.tell(found, found)
 
 
-@retention.verb()
-@scope_argument
+@retention.verb("run SCOPE")
 @click.option("--confirm", is_flag=True, help="Also what has to be confirmed; see `plan`.")
 def run(session: Session, scope: str, confirm: bool) -> None:
     """Prune what `plan` shows. Cut short, run it again."""
@@ -56,9 +50,7 @@ def run(session: Session, scope: str, confirm: bool) -> None:
         session.note("nothing goes")
 
 
-@retention.verb()
-@scope_argument
-@click.argument("timeline")
+@retention.verb("end SCOPE TIMELINE")
 @click.option("--reason", help="Why; it is kept with the entries that end it.")
 def end(session: Session, scope: str, timeline: str, reason: str | None) -> None:
     """End a timeline that nothing needs, and drop its content. Cut short, run it again."""
@@ -75,8 +67,6 @@ def _mark(name: str, about: str, said: str, unsaid: str = "", *options: Callable
     whole."""
 
     def mark(session: Session, scope: str, checkpoint: str, **given: str) -> None:
-        from holdfast.checkpoints.retention import Retention
-
         with session.writing() as store:
             state = session.state(store, scope)
             found = checkpoints_of(state).inspect(point(checkpoint), verify="none").checkpoint
@@ -87,8 +77,7 @@ def _mark(name: str, about: str, said: str, unsaid: str = "", *options: Callable
             session.note(unsaid)
 
     mark.__doc__ = about
-    arguments = together(scope_argument, click.argument("checkpoint"), *options)
-    retention.verb(name)(arguments(mark))
+    retention.verb(f"{name} SCOPE CHECKPOINT")(together(*options)(mark))
 
 
 def _reason(default: str) -> Callable[..., Any]:

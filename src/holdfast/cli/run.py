@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from holdfast.cli.commands import command
-from holdfast.cli.options import imported, machine_option, machines_named
+from holdfast.cli.options import imported, machines_named
 from holdfast.cli.session import Session, login, until_stopped
 from holdfast.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from holdfast.recovery.managed import Managed, RunningStatus
+from holdfast.recovery.managed import Managed, RunningStatus, set_up
+from holdfast.recovery.supervisor import STARTING
 
 LOOK = 1.0
 """Seconds between two looks at how it is."""
 _MAKES = "what makes the agent as MODULE:NAME, like bots:make_planner"
 
 
-@command()
+@command("run --machine")
 @click.argument("document", type=click.Path(dir_okay=False), metavar="FILE")
 @click.option("--agent", "make", metavar="MODULE:NAME", help="Run the agent here, in a loop.")
 @click.option(
@@ -38,7 +37,6 @@ _MAKES = "what makes the agent as MODULE:NAME, like bots:make_planner"
     multiple=True,
     help="Where a replica is, if the document names none. [HOLDFAST_REPLICAS]",
 )
-@machine_option
 def run(
     session: Session,
     document: str,
@@ -53,8 +51,6 @@ def run(
     --store, --key and the like are not for this command. A line is printed for each part that
     starts, and one for each change after that; with --json, one document a line.
     """
-    from holdfast.recovery.managed import set_up
-
     if named := sorted(session.given & {"store", "key", "passphrase_file", "signer", "durability"}):
         raise InvalidInputError(
             f"the document says where the store is and how it is opened: leave --{named[0]} out, "
@@ -78,8 +74,6 @@ def run(
 
 def _watch(session: Session, managed: Managed) -> None:
     """Tell how it begins, and then what changes, until it is stopped."""
-    from holdfast.recovery.supervisor import STARTING
-
     for note in (*managed.report.notes, *managed.report.findings):
         session.note(note)
     known: dict[str, tuple[str, str]] = {}
@@ -101,8 +95,6 @@ def _watch(session: Session, managed: Managed) -> None:
 
 def _lines(status: RunningStatus) -> dict[str, tuple[str, str]]:
     """What is told of a status: a line each."""
-    from holdfast.recovery.supervisor import STARTING
-
     parts = {
         one.name: (one.state, one.error or one.about)
         for one in status.parts

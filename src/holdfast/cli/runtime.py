@@ -8,29 +8,28 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from holdfast.cli.commands import Group
-from holdfast.cli.options import at_option, imported, limit_option, scope_argument, together
+from holdfast.cli.options import imported
 from holdfast.cli.plain import Value
 from holdfast.cli.session import Session, login, moment
 from holdfast.errors import InvalidInputError, MissingError
-
-if TYPE_CHECKING:
-    from holdfast.runtime.events import Event
+from holdfast.runtime.entities import Entities
+from holdfast.runtime.events import Event, Events
+from holdfast.runtime.life_cycle import Runtime, name_of
+from holdfast.runtime.observations import TYPE, Observations
+from holdfast.runtime.queue import Queue
+from holdfast.store.inner import json
 
 _RELATION = "from=from_id, type, to=to_id, metadata, created=created_at_iso"
 _EVENT = "time=timestamp_iso, event=event_name, client=client_id, correlation=correlation_id, data"
-id_argument = click.argument("id")
 set_option = click.option("--set", "given", metavar="NAME=JSON", multiple=True, help="A property.")
-edge_arguments = together(*(click.argument(one) for one in ("from_id", "type", "to_id")))
 
 
 def _pairs(given: Sequence[str]) -> dict[str, Any]:
-    from holdfast.store.inner import json
-
     found = {}
     for text in given:
         name, equal, value = text.partition("=")
@@ -48,17 +47,12 @@ def entity() -> None:
     """Entities of a scope: things with a type and properties."""
 
 
-@entity.verb("list")
-@scope_argument
+@entity.verb("list SCOPE --limit=100 --at")
 @click.option("--type", "type_", help="Of this type.")
 @click.option("--where", metavar="NAME=JSON", multiple=True, help="With this property.")
 @click.option("--order", metavar="NAME", help="By a property; -NAME: the other way round.")
-@limit_option(100)
-@at_option
 def list_(session: Session, /, scope: str, type_: str | None, at: str | None, **how: Any) -> None:
     """Entities, with what properties they have."""
-    from holdfast.runtime.entities import Entities
-
     how["where"] = _pairs(how["where"])
     with session.view(scope, at) as view:
         found = Entities(view).query(type_, **how)
@@ -68,14 +62,9 @@ def list_(session: Session, /, scope: str, type_: str | None, at: str | None, **
         session.note("there may be more: give a larger --limit")
 
 
-@entity.verb()
-@scope_argument
-@id_argument
-@at_option
+@entity.verb("show SCOPE ID --at")
 def show(session: Session, scope: str, id: str, at: str | None) -> None:
     """An entity with its properties and relationships."""
-    from holdfast.runtime.entities import Entities
-
     with session.view(scope, at) as view:
         found = Entities(view).get(id, include=["relationships"])
     related = [(f"{one.from_id} {one.type}", one.to_id) for one in found.relationships]
@@ -83,43 +72,31 @@ def show(session: Session, scope: str, id: str, at: str | None) -> None:
     session.fields(found, shown)
 
 
-@entity.verb()
-@scope_argument
-@click.argument("type")
+@entity.verb("create SCOPE TYPE")
 @click.option("--id", help="[default: the type and eight digits]")
 @set_option
 def create(session: Session, scope: str, type: str, id: str | None, given: Sequence[str]) -> None:
     """Make an entity; tells its id."""
-    from holdfast.runtime.entities import Entities
-
     properties = _pairs(given)
     with session.change(scope, new=True) as state:
         made = Entities(state).create(type, properties, id=id)
     session.tell(made, made.id)
 
 
-@entity.verb()
-@scope_argument
-@id_argument
+@entity.verb("update SCOPE ID")
 @set_option
 def update(session: Session, scope: str, id: str, given: Sequence[str]) -> None:
     """Set properties of an entity; NAME=null deletes one."""
-    from holdfast.runtime.entities import Entities
-
     properties = _pairs(given)
     with session.change(scope) as state:
         made = Entities(state).update(id, properties)
     session.tell(made, f"{id}: updated")
 
 
-@entity.verb()
-@scope_argument
-@id_argument
+@entity.verb("delete SCOPE ID")
 @click.option("--restrict", is_flag=True, help="Not while a relationship leads to it.")
 def delete(session: Session, scope: str, id: str, restrict: bool) -> None:
     """Delete an entity with its properties and relationships."""
-    from holdfast.runtime.entities import Entities
-
     with session.change(scope) as state:
         if not Entities(state).delete(id, restrict=restrict):
             raise MissingError(f"{scope} has no entity {id}")
@@ -131,43 +108,30 @@ def relation() -> None:
     """Relationships between entities of a scope."""
 
 
-@relation.verb("list")
-@scope_argument
+@relation.verb("list SCOPE --limit=100 --at")
 @click.option("--from", "from_id", metavar="ID", help="From this entity.")
 @click.option("--to", "to_id", metavar="ID", help="To this entity.")
 @click.option("--type", help="Of this type.")
-@limit_option(100)
-@at_option
 def list_relations(session: Session, /, scope: str, at: str | None, **how: Any) -> None:
     """Relationships, in the order of their ends."""
-    from holdfast.runtime.entities import Entities
-
     with session.view(scope, at) as view:
         found = Entities(view).relationships(**how)
     session.table("relationships", found, _RELATION, about={"scope": scope})
 
 
-@relation.verb()
-@scope_argument
-@edge_arguments
+@relation.verb("add SCOPE FROM_ID TYPE TO_ID")
 @set_option
 def add(session: Session, /, scope: str, given: Sequence[str], **ends: str) -> None:
     """Make a relationship between two entities."""
-    from holdfast.runtime.entities import Entities
-
     metadata = _pairs(given)
     with session.change(scope) as state:
         made = Entities(state).relate(**ends, metadata=metadata)
     session.tell(made, f"{made.from_id} {made.type} {made.to_id}")
 
 
-@relation.verb()
-@scope_argument
-@edge_arguments
+@relation.verb("remove SCOPE FROM_ID TYPE TO_ID")
 def remove(session: Session, /, scope: str, **ends: str) -> None:
     """Delete a relationship."""
-    from holdfast.runtime.entities import Entities
-
     with session.change(scope) as state:
         if not Entities(state).unrelate(**ends):
             raise MissingError(f"{scope}: there is no {' '.join(ends.values())}")
@@ -182,17 +146,13 @@ def events() -> None:
     """The log of events, as far as it is written."""
 
 
-@events.verb("list")
-@click.argument("patterns", nargs=-1)
+@events.verb("list [PATTERNS]... --limit=100")
 @click.option("--client", help="Of this client.")
 @click.option("--since", metavar="TIME", help="From this ISO 8601 time on.")
 @click.option("--until", metavar="TIME", help="Up to this time.")
-@limit_option(100)
 @click.option("--oldest", is_flag=True, help="The oldest first, not the newest.")
 def list_events(session: Session, /, patterns: tuple[str, ...], oldest: bool, **how: Any) -> None:
     """Events whose names fit a PATTERN, like agent:*, the newest first."""
-    from holdfast.runtime.events import Events
-
     for name in ("since", "until"):
         how[name] = moment(how[name]) if how[name] is not None else None
     with session.reading() as store:
@@ -200,25 +160,18 @@ def list_events(session: Session, /, patterns: tuple[str, ...], oldest: bool, **
     _tell_events(session, found)
 
 
-@events.verb()
-@click.argument("correlation")
+@events.verb("chain CORRELATION")
 def chain(session: Session, correlation: str) -> None:
     """The events of a correlation, in their order."""
-    from holdfast.runtime.events import Events
-
     with session.reading() as store:
         found = Events(store).chain(correlation)
     about = {"duration_ms": found.duration_ms, "event_types": found.event_types}
     _tell_events(session, found.events, **about)
 
 
-@events.verb("session")
-@click.argument("id")
-@limit_option(100)
+@events.verb("session ID --limit=100")
 def of_session(session: Session, id: str, limit: int) -> None:
     """The events of a session, in their order."""
-    from holdfast.runtime.events import Events
-
     with session.reading() as store:
         found = Events(store).session_events(id, limit=limit)
     _tell_events(session, found)
@@ -236,43 +189,29 @@ def queue() -> None:
     """Queues of items in a scope."""
 
 
-@queue.verb("show")
-@scope_argument
-@click.argument("name")
+@queue.verb("show SCOPE NAME")
 def show_queue(session: Session, scope: str, name: str) -> None:
     """The items of a queue, the oldest first."""
-    from holdfast.runtime.queue import Queue
-
     with session.read(scope) as state:
         found = Queue(state, name).items()
     rows = [{"item": Value(one) if session.json else one} for one in found]
     session.table("items", rows, "item", about={"scope": scope, "queue": name})
 
 
-@queue.verb()
-@scope_argument
-@click.argument("name")
-@click.argument("item", metavar="JSON")
+@queue.verb("push SCOPE NAME JSON=item")
 @click.option("--ttl", type=float, default=3600.0, metavar="SECONDS", help="[3600; 0: for ever]")
 def push(session: Session, scope: str, name: str, item: str, ttl: float) -> None:
     """Put an item at the end."""
-    from holdfast.runtime.queue import Queue
-    from holdfast.store.inner import json
-
     content = json.loads(item)
     with session.change(scope, new=True) as state:
         there = Queue(state, name).push(content, ttl=ttl or None)
     session.tell({"scope": scope, "queue": name, "items": there}, f"{name}: {there} items")
 
 
-@queue.verb()
-@scope_argument
-@click.argument("name")
+@queue.verb("pop SCOPE NAME")
 @click.option("--count", type=click.IntRange(1), default=1, help="At most so many. [1]")
 def pop(session: Session, scope: str, name: str, count: int) -> None:
     """Take items from the front; they are gone then."""
-    from holdfast.runtime.queue import Queue
-
     with session.change(scope) as state:
         found = Queue(state, name).pop(count)
     rows = [{"item": Value(one) if session.json else one} for one in found]
@@ -284,13 +223,9 @@ def observe() -> None:
     """Agents that are told of what others do."""
 
 
-@observe.verb("list")
-@scope_argument
+@observe.verb("list SCOPE")
 def list_observations(session: Session, scope: str) -> None:
     """Subscriptions that are kept among the entities of a scope."""
-    from holdfast.runtime.entities import Entities
-    from holdfast.runtime.observations import TYPE
-
     with session.view(scope, None) as view:
         found = Entities(view).query(TYPE, limit=None).items
     rows = [{"id": one.id, **one.properties} for one in found]
@@ -298,11 +233,7 @@ def list_observations(session: Session, scope: str) -> None:
     session.table("observations", rows, columns, about={"scope": scope})
 
 
-@observe.verb("add")
-@scope_argument
-@click.argument("observer")
-@click.argument("target")
-@click.argument("patterns", nargs=-1)
+@observe.verb("add SCOPE OBSERVER TARGET [PATTERNS]...")
 @click.option("--filter", "filter_", metavar="JSON", help="As in docs/runtime.md.")
 def add_observation(
     session: Session,
@@ -313,11 +244,6 @@ def add_observation(
     filter_: str | None,
 ) -> None:
     """Let an agent observe another; a daemon does so from its next start on."""
-    from holdfast.runtime.entities import Entities
-    from holdfast.runtime.events import Events
-    from holdfast.runtime.observations import Observations
-    from holdfast.store.inner import json
-
     wanted = json.loads(filter_) if filter_ is not None else None
     with session.writing() as store:
         made = Observations(Entities(session.state(store, scope)), Events(store))
@@ -333,8 +259,7 @@ def runtime() -> None:
     """A daemon: modules around a store."""
 
 
-@runtime.verb()
-@click.argument("program", metavar="MODULE:NAME")
+@runtime.verb("run MODULE:NAME=program")
 @click.option("--timeout", type=float, default=30.0, metavar="SECONDS", help="Of a phase. [30]")
 def run(session: Session, program: str, timeout: float) -> None:
     """Run a daemon until Ctrl-C or SIGTERM ends it well.
@@ -349,7 +274,6 @@ def run(session: Session, program: str, timeout: float) -> None:
 
 async def _run(session: Session, make: Any, timeout: float) -> None:
     import holdfast
-    from holdfast.runtime.life_cycle import Runtime, name_of
 
     async with holdfast.open(**session.options()) as store:
         with store.acting(session.actor or login()):

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from holdfast.checkpoints.schedule import ScheduleInfo
+from holdfast.checkpoints.scheduler import Scheduler
 from holdfast.cli import output
 from holdfast.cli.commands import Group
-from holdfast.cli.options import scope_argument
 from holdfast.cli.session import Session, until_stopped
 from holdfast.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from holdfast.checkpoints.schedule import ScheduleInfo
-    from holdfast.checkpoints.scheduler import Scheduler
-    from holdfast.sync import Store
+from holdfast.sync import Store
 
 
 @click.group(cls=Group)
@@ -25,8 +22,6 @@ def schedule() -> None:
 
 
 def _scheduler(store: Store, **more: Any) -> Scheduler:
-    from holdfast.checkpoints.scheduler import Scheduler
-
     return Scheduler(store, **more)
 
 
@@ -55,8 +50,7 @@ def _of(one: ScheduleInfo) -> str | None:
     return f"{one.scope}{line}" if one.scope is not None else f"job {one.job}"
 
 
-@schedule.verb()
-@scope_argument
+@schedule.verb("add SCOPE")
 @click.option("--every", type=float, metavar="SECONDS", help="At this interval.")
 @click.option("--cron", metavar="EXPRESSION", help="'minute hour day month weekday'.")
 @click.option("--zone", metavar="NAME", help="Of --cron, for example Europe/Berlin. [default UTC]")
@@ -88,8 +82,7 @@ def add(
     session.tell(made, f"{made.name}: {made.when}, next {output.cell(made.next)}")
 
 
-@schedule.verb()
-@click.argument("name")
+@schedule.verb("remove NAME")
 def remove(session: Session, name: str) -> None:
     """Remove a schedule; the checkpoints that it made stay."""
     with session.writing() as store:
@@ -97,7 +90,7 @@ def remove(session: Session, name: str) -> None:
     session.tell({"removed": name}, f"{name}: removed")
 
 
-@schedule.verb()
+@schedule.verb("run")
 @click.option("--once", is_flag=True, help="Run what is due now, then end.")
 @click.option("--lease", type=float, default=30.0, show_default=True, metavar="SECONDS",
               help="After so long without a sign another process takes over.")  # fmt: skip

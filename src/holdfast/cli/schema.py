@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.commands import Group
-from holdfast.cli.options import dry_run_option, loaded
+from holdfast.cli.options import loaded
 from holdfast.cli.session import Session
-
-if TYPE_CHECKING:
-    from holdfast.schemas.migrations import MigrationReport
+from holdfast.schemas.migrations import MigrationReport, Migrations, Schemas
 
 FAILED = 1
-_name_argument = click.argument("name", metavar="SCHEMA")
-_scopes_argument = click.argument("scope", metavar="SCOPES")
 _module_option = click.option(
     "--module",
     "modules",
@@ -35,12 +30,9 @@ def schema() -> None:
     """What values have to be: schemas that scopes have declared."""
 
 
-@schema.verb("list")
-@click.argument("name", metavar="SCHEMA", required=False)
+@schema.verb("list [SCHEMA]=name")
 def list_(session: Session, name: str | None) -> None:
     """The newest version of each schema; with SCHEMA, all versions of it."""
-    from holdfast.schemas.migrations import Schemas
-
     with session.reading() as store:
         found = Schemas(store).list() if name is None else Schemas(store).history(name)
     if session.json:
@@ -54,9 +46,7 @@ def list_(session: Session, name: str | None) -> None:
     )
 
 
-@schema.verb()
-@_scopes_argument
-@_name_argument
+@schema.verb("check SCOPES=scope SCHEMA=name")
 def check(session: Session, scope: str, name: str) -> int:
     """Check the stored values of a schema, each led through the steps; nothing is changed.
 
@@ -70,24 +60,19 @@ def migrate() -> None:
     """Lead the values of older versions of a schema to the one that is declared."""
 
 
-@migrate.verb()
-@_scopes_argument
-@_name_argument
+@migrate.verb("plan SCOPES=scope SCHEMA=name")
 @_module_option
 def plan(session: Session, scope: str, name: str, modules: tuple[str, ...]) -> int:
     """What a migration would do, and what would fail; nothing is changed."""
     return _run(session, scope, name, dry_run=True, modules=modules)
 
 
-@migrate.verb()
-@_scopes_argument
-@_name_argument
+@migrate.verb("run SCOPES=scope SCHEMA=name --dry-run")
 @click.option("--to", type=int, metavar="VERSION", help="Refuse if another one is declared.")
 @click.option("--only", "key", metavar="KEY", help="One value alone.")
 @_batch_option
 @_timeout_option
 @_module_option
-@dry_run_option
 def run(
     session: Session,
     /,
@@ -109,13 +94,9 @@ def run(
     return _run(session, scope, name, dry_run=dry_run, modules=modules, **more)
 
 
-@migrate.verb()
-@_scopes_argument
-@_name_argument
+@migrate.verb("status SCOPES=scope SCHEMA=name")
 def status(session: Session, scope: str, name: str) -> None:
     """How far migrations are, and of which versions the values are."""
-    from holdfast.schemas.migrations import Migrations
-
     with session.reading() as store:
         found = Migrations(store).status(scope, name)
     _tell(session, found)
@@ -130,8 +111,6 @@ def _run(
     modules: tuple[str, ...],
     **more: object,
 ) -> int:
-    from holdfast.schemas.migrations import Migrations
-
     for module in modules:
         loaded(module)
     with session.reading() if dry_run else session.writing() as store:

@@ -8,7 +8,6 @@ import click
 
 from holdfast.cli.commands import Group
 from holdfast.cli.failures import in_options
-from holdfast.cli.options import limit_option, scope_argument, yes_option
 from holdfast.cli.session import Session
 
 
@@ -17,10 +16,9 @@ def scope() -> None:
     """List, delete and erase scopes."""
 
 
-@scope.verb("list")
+@scope.verb("list --limit")
 @click.option("--kind", help="global, agent, workflow, step, session or custom.")
 @click.option("--prefix", default="", help="Scopes whose id begins so.")
-@limit_option()
 @click.option("--after", help="Go on behind this scope.")
 def list_(session: Session, **given: str) -> None:
     """The scopes of the store, in order."""
@@ -31,9 +29,7 @@ def list_(session: Session, **given: str) -> None:
         session.note(f"there are more: --after {page.after}")
 
 
-@scope.verb()
-@scope_argument
-@yes_option
+@scope.verb("delete SCOPE --yes")
 def delete(session: Session, scope: str, yes: bool) -> None:
     """End a scope with all its timelines."""
     with session.writing() as store:
@@ -43,9 +39,7 @@ def delete(session: Session, scope: str, yes: bool) -> None:
     session.tell({"deleted": state.scope}, f"{state.scope}: deleted")
 
 
-@scope.verb()
-@scope_argument
-@yes_option
+@scope.verb("erase SCOPE --yes")
 @click.option("--no-wait", is_flag=True, help="Only until nobody can read it; see `sweep`.")
 @click.option("--despite-holds", is_flag=True, help="Also if a checkpoint of it is on hold.")
 def erase(session: Session, scope: str, yes: bool, no_wait: bool, despite_holds: bool) -> None:

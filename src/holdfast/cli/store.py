@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from holdfast.access.audit import Audit
 from holdfast.cli.commands import Group, command
-from holdfast.cli.options import any_scope_argument, limit_option, yes_option
 from holdfast.cli.session import Session, moment
 from holdfast.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from holdfast.store.inner import LeaseInfo
+from holdfast.store.inner import LeaseInfo
 
 
-@command()
+@command("init")
 def init(session: Session) -> None:
     """Make a store; with a key it is encrypted.
 
@@ -67,7 +65,7 @@ def _cautions(session: Session, encrypted: bool) -> list[str]:
     return found
 
 
-@command()
+@command("stats")
 def stats(session: Session) -> None:
     """Figures of the store.
 
@@ -82,9 +80,7 @@ def stats(session: Session) -> None:
     session.fields(found, shown.items())
 
 
-@command()
-@any_scope_argument
-@limit_option(what="At most so many keys.")
+@command("sweep [SCOPE] --limit")
 @click.option("--wait", is_flag=True, help="Take the minute that unfinished values need.")
 def sweep(session: Session, scope: str | None, limit: int | None, wait: bool) -> None:
     """Remove keys that have expired, of a scope's timeline or of all scopes.
@@ -152,9 +148,7 @@ def _owner(one: LeaseInfo) -> str | None:
     return f"{one.owner} (gone)" if one.gone else one.owner
 
 
-@lease.verb("break")
-@click.argument("name")
-@yes_option
+@lease.verb("break NAME --yes")
 def break_(session: Session, name: str, yes: bool) -> None:
     """Take a lease from its holder: what it writes under it is refused from now on.
 
@@ -175,12 +169,10 @@ def break_(session: Session, name: str, yes: bool) -> None:
 # ---- reads of what is sensitive ----------------------------------------------------------------
 
 
-@command()
-@any_scope_argument
+@command("audit [SCOPE] --limit=100")
 @click.option("--actor", help="Only what this one read.")
 @click.option("--since", metavar="TIME", help="From this time on.")
 @click.option("--until", metavar="TIME", help="Up to this time.")
-@limit_option(100)
 def audit(
     session: Session, scope: str | None, since: str | None, until: str | None, **given: Any
 ) -> None:
@@ -188,8 +180,6 @@ def audit(
 
     Programs note them with `Audit(store)`. What this program shows with --reveal is not noted.
     """
-    from holdfast.access.audit import Audit
-
     given |= {"since": moment(since) if since else None, "until": moment(until) if until else None}
     with session.reading() as store:
         found = Audit(store).reads(scope, **given)

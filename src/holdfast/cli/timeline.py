@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from holdfast.cli import output
 from holdfast.cli.commands import command
-from holdfast.cli.options import dry_run_option, reason_option, scope_argument
 from holdfast.cli.plain import plain
 from holdfast.cli.session import Session, point
 from holdfast.errors import MergeConflictError
-
-if TYPE_CHECKING:
-    from holdfast.store.inner import MergeConflict, Merged
+from holdfast.store.inner import DELETED, MergeConflict, Merged, contrasted, dumps
 
 
-@command()
-@scope_argument
-@click.argument("name")
+@command("fork SCOPE NAME")
 @click.option("--at", metavar="POINT", help="Where it starts. [default the newest state]")
 def fork(session: Session, scope: str, name: str, at: str | None) -> None:
     """Begin a new timeline of a scope. Nothing is copied."""
@@ -31,8 +26,7 @@ def fork(session: Session, scope: str, name: str, at: str | None) -> None:
     session.tell({"scope": state.scope, **plain(made)}, told)
 
 
-@command()
-@scope_argument
+@command("timelines SCOPE")
 def timelines(session: Session, scope: str) -> None:
     """The timelines of a scope."""
     with session.read(scope) as state:
@@ -45,17 +39,13 @@ def timelines(session: Session, scope: str) -> None:
     )
 
 
-@command()
-@scope_argument
-@click.argument("other", metavar="TIMELINE")
+@command("merge SCOPE TIMELINE=other --dry-run --reason")
 @click.option(
     "--strategy",
     type=click.Choice(["ask", "ours", "theirs"]),
     default="ask",
     help="Who counts where both changed the same. [default ask: nothing is merged, and it is said]",
 )
-@dry_run_option
-@reason_option
 def merge(
     session: Session, scope: str, other: str, strategy: str, dry_run: bool, reason: str | None
 ) -> int:
@@ -93,8 +83,6 @@ def _say(done: Merged) -> None:
 
 def _conflicts(found: Iterable[MergeConflict]) -> list[str]:
     """Lines that show what both sides changed."""
-    from holdfast.store.inner import DELETED, contrasted, dumps
-
     lines = []
     for one in found:
         values = (one.base, one.ours, one.theirs)
