@@ -369,11 +369,19 @@ BUGS = (
         "tests/store/test_group_entries.py::test_nothing_is_sealed_under_the_key_of_before_a_rotation",
     ),
     Bug(
-        "files taken for unchanged though their folder changed",
+        "files looked at now and then, not before each acknowledgement",
         "storage/sqlite/engine.py",
-        "                if now == self._quiet:\n",
-        "                if self._quiet:\n",
+        "        if self._replaced():\n            self._unknown(_REPLACED)\n",
+        "        if time.monotonic() >= self._look_at and self._replaced():\n"
+        "            self._unknown(_REPLACED)\n",
         "tests/storage/test_sqlite_faults.py::test_replaced_database",
+    ),
+    Bug(
+        "leases renewed in a commit each",
+        "store/lease.py",
+        "        if len(leases) > 1:\n",
+        "        if len(leases) > 1000:\n",
+        "tests/store/test_leases.py::test_many_leases_are_renewed_in_one_commit",
     ),
     Bug(
         "lane conflict ignored",

@@ -253,16 +253,23 @@ def test_log_unlinked_by_the_standard_module(tmp_path: Path) -> None:
     assert {1, 4} <= set(found(path))
 
 
-@pytest.mark.parametrize("quiet", [False, True], ids=["busy folder", "quiet folder"])
-def test_replaced_database(tmp_path: Path, quiet: bool) -> None:
-    """Also where nothing else has happened in the folder for long, so that it alone is looked at."""
+@pytest.mark.parametrize("what", ["database", "log"])
+@pytest.mark.parametrize("how", ["replaced", "moved", "removed"])
+def test_replaced_database(tmp_path: Path, what: str, how: str) -> None:
+    """Noticed before the next commit is acknowledged, also if the folder looks as it did before."""
     path, other = tmp_path / "store.db", tmp_path / "other.db"
     SqliteStorage(str(other)).close()
     storage = SqliteStorage(str(path))
-    if quiet:
-        os.utime(tmp_path, (1_000_000_000, 1_000_000_000))
     storage.commit(Batch(puts=[(b"a", b"")]))
-    os.replace(other, path)
+    times = os.stat(tmp_path)
+    file = path if what == "database" else tmp_path / "store.db-wal"
+    if how == "replaced":
+        os.replace(other, file)
+    elif how == "moved":
+        os.rename(file, tmp_path / "elsewhere")
+    else:
+        os.remove(file)
+    os.utime(tmp_path, ns=(times.st_atime_ns, times.st_mtime_ns))
     with pytest.raises(holdfast.errors.OutcomeUnknown, match="replaced"):
         storage.commit(Batch(puts=[(b"b", b"")]))
     storage.close()

@@ -614,6 +614,29 @@ def test_an_unknown_outcome_when_taking_is_settled(
     assert [info.owner for info in other.leases()] == [None]
 
 
+@pytest.mark.parametrize("mode", ["", "ambiguous-applied", "ambiguous-lost", "before"])
+def test_many_leases_are_renewed_in_one_commit(place: Place, by_hand: None, mode: str) -> None:
+    """A sync for each would take longer than they last; one that is lost takes no other along."""
+    now, theirs = Now(), Now()
+    other = place.open(clock=theirs.clock())
+    store, storage = faulty(place, clock=now.clock())
+    with ExitStack() as held:
+        leases = [held.enter_context(store.lease(f"job/{n}", duration=90)) for n in range(20)]
+        other._core.leases.break_("job/7")
+        now.ticks += 30
+        store._core.leases.renew_due()
+        assert [lease.name for lease in leases if lease.over] == ["job/7"]
+        now.ticks += 30
+        before = storage.calls["commit"]
+        storage.plan = (Fault("commit", before + 1, mode),) if mode else ()
+        store._core.leases.renew_due()
+        if mode != "before":
+            assert storage.calls["commit"] == before + (1 if not mode else 2)
+        assert [lease.held for lease in leases] == [lease.name != "job/7" for lease in leases]
+        beats = {info.name: info.beats for info in other.leases()}
+        assert all(beats[lease.name] == lease.beats > 1 for lease in leases if not lease.over)
+
+
 @pytest.mark.parametrize("mode", ["ambiguous-applied", "ambiguous-lost", "before"])
 def test_beats_and_release_over_storage_that_fails(place: Place, by_hand: None, mode: str) -> None:
     now, theirs = Now(), Now()

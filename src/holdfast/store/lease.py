@@ -59,6 +59,9 @@ if TYPE_CHECKING:
 
 BEATS = 3
 """Beats in the time that a lease lasts without one: two may fail."""
+TOGETHER = 256
+"""Leases that are renewed in one commit: each with a sync of its own, a thousand would lapse before
+their turn came."""
 
 _T = TypeVar("_T")
 log = logging.getLogger("holdfast.leases")
@@ -246,10 +249,26 @@ class Leases:
 
     def renew(self, lease: Lease) -> bool:
         """Store a beat; False if the lease is another's."""
+        return self._swap_mine(lease, self._beating(lease))
+
+    def _renew_together(self, leases: list[Lease]) -> None:
+        """Store a beat of each in one commit; where that cannot be, each has its own."""
+        begun, done = self.core.clock.ticks(), False
+        if len(leases) > 1:
+            with suppress(HoldfastError):  # told below, to the one that it is about
+                beats = [(self._beating(lease), self._cells(lease.key)[1]) for lease in leases]
+                done = self._swap([swap for made, beat in beats for swap in made(beat)])
+        for lease in leases:
+            if done:
+                lease.renewed(begun)
+            else:
+                lease.beat()
+
+    def _beating(self, lease: Lease) -> Callable[[bytes | None], list[Swap]]:
         lease.beats += 1  # also if it fails: then its bytes may be stored, or may be later
-        beat = self._seal(rows.beat(lease.key), Beat(lease.id, lease.beats))
-        same = (lease.key, lease.cell, lease.cell)
-        return self._swap_mine(lease, lambda old: [(rows.beat(lease.key), old, beat), same])
+        key, same = rows.beat(lease.key), (lease.key, lease.cell, lease.cell)
+        beat = self._seal(key, Beat(lease.id, lease.beats))
+        return lambda old: [(key, old, beat), same]
 
     def free(self, lease: Lease) -> bool:
         """Give a lease back; False if it was another's already."""
@@ -444,9 +463,9 @@ class Leases:
     def renew_due(self) -> float | None:
         """Renew what is due; seconds until the next is, None if no lease is held."""
         now = self.core.clock.ticks()
-        for lease in self._live():
-            if lease.due <= now:
-                lease.beat()
+        due = [lease for lease in self._live() if lease.due <= now]
+        for first in range(0, len(due), TOGETHER):
+            self._renew_together(due[first : first + TOGETHER])
         with self._lock:
             left, now = [lease.due for lease in self._live()], self.core.clock.ticks()
             self._look = min(left, default=inf)

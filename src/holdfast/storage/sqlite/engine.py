@@ -59,8 +59,6 @@ _NUMBER = 5
 _PROVEN = (b"E", b"F", b"D")
 """What is asked for by its newest: entries, the feed, and which scopes there are."""
 _PLACES = 50_000
-_SETTLED = 3_000_000_000
-"""Nanoseconds after which a folder's time is not given to another change of it."""
 _VACUUM_PAGES = 64
 _CHECKPOINT_SECONDS = 0.02
 _LOOK_SECONDS = 0.02
@@ -88,7 +86,6 @@ class SqliteStorage(Ranges):
         check_durability(durability, self.limits)
         # SQLite names the log after the file behind a symbolic link, and so do lock and checks.
         self.path = os.path.realpath(path)
-        self._folder = os.path.dirname(self.path)
         self._full = durability == "full"
         self._read_only = read_only
         self._private = private
@@ -264,8 +261,6 @@ class SqliteStorage(Ranges):
         self._versions = Versions(self._reading, self._write_cursor)
         self._writer.set_wal_hook(self._on_wal)
         self._files = guard.pair(self.path)
-        self._quiet: tuple[int, int, int] | None = None
-        self._ask_folder_at = 0.0
         guard.remember(self._files[0])
         try:
             self._damaged = not newest_found(self._reader)
@@ -460,19 +455,10 @@ class SqliteStorage(Ranges):
     def _replaced(self) -> bool:
         """Whether other files are there now, asked before each acknowledgement.
 
-        A file is replaced or removed by a change of its folder. Where that has the time it had when
-        the files were last compared, one look at it is enough.
+        Both files themselves, each time: what their folder tells is cheaper by two microseconds,
+        and can be put back, as tools that copy a folder with its times do.
         """
         try:
-            if self._quiet or time.monotonic() >= self._ask_folder_at:
-                found = os.stat(self._folder)
-                now = found.st_dev, found.st_ino, found.st_mtime_ns
-                if now == self._quiet:
-                    return False
-                # Times are coarse: what changed just now could change again under the same time.
-                settled = 0 < found.st_mtime_ns < time.time_ns() - _SETTLED
-                self._quiet = now if settled else None
-                self._ask_folder_at = time.monotonic() + _LOOK_SECONDS
             file, log = os.stat(self.path), os.stat(self.path + "-wal")
             if ((file.st_dev, file.st_ino), (log.st_dev, log.st_ino)) == self._files:
                 return False

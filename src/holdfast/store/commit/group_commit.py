@@ -121,17 +121,12 @@ class Committer:
 
     def _commit_waiting(self) -> None:
         group: list[Ticket] = []
-        self._sent = paused = False
+        self._sent = False
         try:
             with suppress(IndexError):  # if the last one was withdrawn just now
                 while self._waiting and len(group) < GROUP:
                     # In one step: Ctrl-C comes before it or behind it.
                     group.extend(map(deque.popleft, (self._waiting,)))
-            if len(group) > MANY and gc.isenabled():
-                # What is built lives until it is committed: walking it again and again in search of
-                # what can go took a third of the time.
-                gc.disable()
-                paused = True
             if group:
                 self._commit(group)
         except BaseException as error:
@@ -147,8 +142,6 @@ class Committer:
             if not isinstance(error, Exception):
                 raise
         finally:
-            if paused:
-                gc.enable()
             if group:
                 self._settled(group)
 
@@ -196,12 +189,22 @@ class Committer:
             attempt = Attempt(self._core)
             away = threading.current_thread() is not threading.main_thread()
             breath = Breath(SHORT) if away and len(group) > MANY else None
-            for ticket in group:
-                if not ticket.done and not attempt.build(ticket):
-                    attempt = self._without(group, ticket)
-                    break
-                if breath is not None:
-                    breath()  # an event loop would wait for the next 5 ms of this thread
+            # What is built lives until it is committed: walking it again and again in search of
+            # what can go took a third of the time. Not while the disk or a server is waited for,
+            # which may be long: what others make meanwhile has to be looked through.
+            paused = len(group) > MANY and gc.isenabled()
+            try:
+                if paused:
+                    gc.disable()
+                for ticket in group:
+                    if not ticket.done and not attempt.build(ticket):
+                        attempt = self._without(group, ticket)
+                        break
+                    if breath is not None:
+                        breath()  # an event loop would wait for the next 5 ms of this thread
+            finally:
+                if paused:
+                    gc.enable()
             batch, feed_row = attempt.batch(self._lanes)
             if not attempt.stages:
                 attempt.settle()

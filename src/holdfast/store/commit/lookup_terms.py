@@ -24,7 +24,6 @@ from holdfast.store.journal.entry import Body
 from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.slot import Slot, slot_of
 from holdfast.store.journal.timeline import Timeline, behind, slot_from, timeline_range
-from holdfast.store.names.scope import RESERVED
 from holdfast.store.rules.lookup import (
     BUILT,
     EACH,
@@ -143,16 +142,11 @@ class Terms:
 
 def keep_lookups(stage: Stage, ops: Ops, packer: Packer) -> Callable[[int, list[Any]], None] | None:
     """What keeps the lookups while an entry is built, before its operations are applied."""
-    reserved = any(op[1][:1] == RESERVED for op in ops)
-    if stage.unruled and not reserved:
+    rules = [stage.rule(op[1]) for op in ops]
+    lookups = {one.name: one for rule in rules if rule for one in rule.lookups}
+    if not lookups and not any(op[1].startswith(_DECLARATION) for op in ops):
         return None
-    lookups: Sequence[Lookup] = ()
-    # Declaring must not need what is declared: one that is damaged is declared again.
-    if not (reserved and all(op[1].startswith(DECLARED) for op in ops)):
-        lookups = stage.declared.of(Lookup)
-    if not lookups and not reserved:
-        return None
-    keeper = Keeper(stage, packer, lookups)
+    keeper = Keeper(stage, packer, [*lookups.values()])
     for op in ops:
         keeper.before(op)
     return keeper.after

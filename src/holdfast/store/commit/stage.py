@@ -17,7 +17,14 @@ from holdfast.errors import Conflict, LimitExceededError, MissingError, ScopeNot
 from holdfast.seal.codec import MOST_WHOLE
 from holdfast.seal.sealer import write_varint
 from holdfast.store.journal import entry
-from holdfast.store.journal.declared import NOTHING, PREFIX, Declared, parse_declared
+from holdfast.store.journal.declared import (
+    NOTHING,
+    PREFIX,
+    CheckingDeclaration,
+    Declared,
+    Plan,
+    parse_declared,
+)
 from holdfast.store.journal.entry import Body, Statement
 from holdfast.store.journal.feed import FeedItem
 from holdfast.store.journal.ledger import PACK, Ledger
@@ -153,6 +160,11 @@ class Stage:
     def unruled(self) -> bool:
         """Whether it is known, without looking, that nothing is declared."""
         return self.timeline.known is NOTHING and not self._redeclared
+
+    def rule(self, key: str) -> Plan | None:
+        """What is declared of writes to a key; None if nothing is. Declaring must not need what is
+        declared, which may be just what cannot be read."""
+        return None if self.unruled or key.startswith(PREFIX) else self.declared.rule(key)
 
     @property
     def declared(self) -> Declared:
@@ -598,17 +610,20 @@ def operate(
     """Apply an operation to a stage, and add to `made` what the entry says of it."""
     kind, key = op[0], op[1]
     if kind == "set":
+        rule = stage.rule(key)
         meta = _asked_meta(stage, key, op) if len(op) > 3 else NONE
         made.append(stage._set(sequence, key, op[2], packer))  # which leaves it without meta
-        if not stage.unruled and not (len(op) > 3 and op[3].schema):
-            meta = _checked(stage, key, op[2], meta)
+        if rule is not None and rule.check is not None and not (len(op) > 3 and op[3].schema):
+            meta = _checked(stage, rule.check, key, op[2], meta)
         if meta is not NONE:
             made += _described(stage, key, meta)
-        if meta is not NONE or inferred(key) is not STANDARD or not stage.unruled:
+        if rule is not None or meta is not NONE or inferred(key) is not STANDARD:
             _admit(stage, key, op[2:3], packer)
     elif kind == "append":
         old = stage.live(key)
-        meta = _checked_items(stage, key, op[2], packer, old)
+        rule, meta = stage.rule(key), meta_of(old)
+        if rule is not None and rule.check is not None:
+            meta = _checked_items(stage, rule.check, key, op[2], packer, old)
         made.append(stage._append(sequence, key, op[2], packer, old))
         made += _described(stage, key, meta)  # if it is so short that it was set whole
         _admit(stage, key, op[2], packer, within=1)
@@ -622,11 +637,11 @@ def operate(
             made += _described(stage, key, meta_of(old))
             packer.quiet |= _class(stage, key) == SENSITIVE
     elif kind == "ahead":
-        meta = _asked_meta(stage, key, op)
-        if not stage.unruled:
+        rule, meta = stage.rule(key), _asked_meta(stage, key, op)
+        if rule is not None and rule.check is not None:
             # What stands for it: that it is bytes is known, which is not.
             some = stage.ledger.splitter.atom(stage.ledger.codec.encode(b""))
-            meta = _checked(stage, key, some, meta)
+            meta = _checked(stage, rule.check, key, some, meta)
         ahead = [entry.SET, key, op[2]]
         stage._put(key, stage.timeline.changed(sequence, ahead, iter(()), None))
         made.append(ahead)
@@ -653,31 +668,29 @@ def _asked_meta(stage: Stage, key: str, op: tuple[Any, ...]) -> Meta:
     return op[3].meta(stage.now, old._replace(schema=0))  # type: ignore[no-any-return]
 
 
-def _checked(stage: Stage, key: str, part: Part, meta: Meta) -> Meta:
+def _checked(stage: Stage, check: CheckingDeclaration, key: str, part: Part, meta: Meta) -> Meta:
     """Let a value be looked at by what is declared for its key; what is known of it then."""
-    rule = stage.declared.check_of(key) if key[0] != RESERVED else None
-    if rule is None:
-        return meta
-    version = rule.admit(stage.ledger.scope, key, _value_of(stage, part), stage.read)
+    version = check.admit(stage.ledger.scope, key, _value_of(stage, part), stage.read)
     return meta._replace(schema=version)
 
 
 def _checked_items(
-    stage: Stage, key: str, parts: Sequence[Part], packer: Packer, old: Slot | None
+    stage: Stage,
+    check: CheckingDeclaration,
+    key: str,
+    parts: Sequence[Part],
+    packer: Packer,
+    old: Slot | None,
 ) -> Meta:
     """The same for what is added to a list; a list that there was not is of this version."""
-    rule = None if stage.unruled or key[0] == RESERVED else stage.declared.check_of(key)
-    meta = meta_of(old)
-    if rule is None:
-        return meta
 
     def count() -> int:
         length = old.length() if old is not None else 0
         return len(stage._items_of(key, old, packer.laid)) if length is None else length
 
     items = [_value_of(stage, part) for part in parts]
-    version = rule.admit_items(stage.ledger.scope, key, items, count, stage.read)
-    return meta if old is not None else meta._replace(schema=version)
+    version = check.admit_items(stage.ledger.scope, key, items, count, stage.read)
+    return meta_of(old) if old is not None else NONE._replace(schema=version)
 
 
 def _value_of(stage: Stage, part: Part) -> Any:

@@ -7,7 +7,8 @@ declarations as they are.
 
 Each kind of declaration lives in a file of its own, in `rules`; who opens stores names them all
 (`KINDS`). What is declared is parsed when it is first asked for and again when an entry has touched
-it; a scope without declarations pays for the look alone.
+it. What follows from it for writes to a key is one `Plan`, made once for each key; a write that
+nothing is declared of pays for one look.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from importlib import import_module
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 from holdfast.errors import (
     DamagedIndexError,
@@ -27,13 +28,27 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.exports import RULES
-from holdfast.store.names.scope import Scope, check_key
+from holdfast.store.names.scope import RESERVED, Scope, check_key
 
 PREFIX = "$declared/"
 OWN = (PREFIX, "$lookup/", "$terms/")
 """What no declaration is about: declarations themselves, and what follows from them."""
 MOST_BYTES = 1024
 """Of one declaration, encoded: so short that its value is always a single atom."""
+PLANS = 4096
+"""Keys of a scope whose plans are remembered."""
+
+
+class Plan(NamedTuple):
+    """What is declared that concerns writes to one key."""
+
+    check: CheckingDeclaration | None = None
+    class_: str = ""
+    lookups: tuple[Any, ...] = ()
+    ephemeral: bool = False
+
+
+_NO_PLAN = Plan()
 
 
 class Declaration(ABC):
@@ -72,6 +87,11 @@ class Declaration(ABC):
         """The same, where what else is declared matters to it."""
         return self
 
+    def onto(self, plan: Plan, key: str) -> Plan:
+        """The plan for a key with what this adds; of those of one kind, longer prefixes come
+        later."""
+        return plan
+
     @classmethod
     def of_data(cls, data: dict[str, Any]) -> Self:
         """The opposite of `data`."""
@@ -109,6 +129,11 @@ class CheckingDeclaration(PrefixDeclaration):
     """A declaration that looks at values before they are written, and says of which version they
     are; read again later, an older one may be led to what it is now."""
 
+    def onto(self, plan: Plan, key: str) -> Plan:
+        """Values that parts of Holdfast keep are theirs."""
+        mine = key.startswith(self.prefix) and key[:1] != RESERVED
+        return plan._replace(check=self) if mine else plan
+
     def admit(self, scope: Scope, key: str, value: Any, read: Callable[[str], Any]) -> int:
         """Refuse a value in plain form by raising; else the version that is noted beside it.
 
@@ -142,12 +167,11 @@ _Kind = TypeVar("_Kind", bound=Declaration)
 class Declared:
     """All that is declared of a scope at one moment."""
 
-    __slots__ = ("_kinds", "_prefixes", "all", "checks")
+    __slots__ = ("_kinds", "_plans", "_prefixes", "all", "checks")
 
     def __init__(self, found: Sequence[Declaration] = ()) -> None:
         self.all = tuple([one.beside(found) for one in found])
-        checks = [one for one in self.all if isinstance(one, CheckingDeclaration)]
-        self.checks = tuple(sorted(checks, key=lambda one: -len(one.prefix)))
+        self.checks = any(isinstance(one, CheckingDeclaration) for one in self.all)
         self._kinds: dict[type[Declaration], tuple[Any, ...]] = {}
         for one in self.all:
             self._kinds[type(one)] = (*self._kinds.get(type(one), ()), one)
@@ -155,6 +179,7 @@ class Declared:
         for kind, some in self._kinds.items():
             if issubclass(kind, PrefixDeclaration):
                 self._prefixes[kind] = tuple(one.prefix for one in some)
+        self._plans: dict[str, Plan | None] = {}
 
     def __bool__(self) -> bool:
         return bool(self.all)
@@ -163,12 +188,24 @@ class Declared:
         """The declarations of one kind, in the order of their keys."""
         return self._kinds.get(kind, ())
 
+    def rule(self, key: str) -> Plan | None:
+        """The plan for writes to a key; None if nothing that is declared concerns them."""
+        if not self.all:
+            return None
+        if key not in self._plans:
+            plan = _NO_PLAN
+            for one in sorted(self.all, key=lambda one: len(getattr(one, "prefix", ""))):
+                plan = one.onto(plan, key)
+            if len(self._plans) >= PLANS:
+                self._plans.clear()
+            self._plans[key] = plan if plan != _NO_PLAN else None
+            return plan if plan != _NO_PLAN else None  # another thread may clear it meanwhile
+        return self._plans.get(key)
+
     def check_of(self, key: str) -> CheckingDeclaration | None:
         """What looks at values of a key; of several, the one with the longest prefix."""
-        for one in self.checks:  # the longest first
-            if key.startswith(one.prefix):
-                return one
-        return None
+        plan = self.rule(key)
+        return plan.check if plan is not None else None
 
     def prefixes(self, kind: type[PrefixDeclaration]) -> tuple[str, ...]:
         """The prefixes that declarations of one kind are about."""

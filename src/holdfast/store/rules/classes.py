@@ -19,13 +19,12 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.seal.codec import Typed
-from holdfast.store.journal.declared import NOTHING, Declared, PrefixDeclaration
+from holdfast.store.journal.declared import NOTHING, Declared, Plan, PrefixDeclaration
 from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.lifetime import check_class, read_meta
 from holdfast.store.journal.slot import Slot
 from holdfast.store.names.scope import RESERVED, unescape
 from holdfast.store.names.threads import SHORT, Breath
-from holdfast.store.rules.ephemeral import ephemeral_prefixes
 from holdfast.store.rules.owned import TABLE
 from holdfast.store.tree.split import Part
 
@@ -73,21 +72,19 @@ class Classed(PrefixDeclaration):
         super().__post_init__()
         check_class(self.class_)
 
+    def onto(self, plan: Plan, key: str) -> Plan:
+        """The class that its keys have."""
+        return plan._replace(class_=self.class_) if key.startswith(self.prefix) else plan
+
 
 def class_of(key: str, meta: bytes = b"", declared: Declared = NOTHING) -> str:
     """The class of a key."""
-    if not meta and declared is NOTHING:
-        return inferred(key)
     named = read_meta(meta).class_ if meta else ""
-    if named:
-        return named
-    if declared and key.startswith(declared.prefixes(Classed)):
-        found = [one for one in declared.of(Classed) if key.startswith(one.prefix)]
-        return max(found, key=lambda one: len(one.prefix)).class_
-    told = inferred(key)
-    if told == STANDARD and declared and key.startswith(ephemeral_prefixes(declared)):
-        return "ephemeral"
-    return told
+    plan = None if named else declared.rule(key)
+    if plan is None:
+        return named or inferred(key)
+    told = plan.class_ or inferred(key)
+    return "ephemeral" if plan.ephemeral and not plan.class_ and told == STANDARD else told
 
 
 def any_sensitive(leaves: Iterable[dict[str, bytes]], declared: Callable[[], Declared]) -> bool:

@@ -23,7 +23,7 @@ from holdfast.errors import (
     MissingError,
     NewerFormatError,
 )
-from holdfast.store.journal.declared import Declared, PrefixDeclaration
+from holdfast.store.journal.declared import Declared, Plan, PrefixDeclaration
 from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.lifetime import KEEP, NONE, Meta, Terms
 from holdfast.store.journal.slot import Slot, meta_of
@@ -55,6 +55,10 @@ class Ephemeral(PrefixDeclaration):
             raise InvalidInputError(
                 "Ephemeral takes a prefix that is not empty: declarations have to be stored"
             )
+
+    def onto(self, plan: Plan, key: str) -> Plan:
+        """Nothing of its keys is stored."""
+        return plan._replace(ephemeral=True) if key.startswith(self.prefix) else plan
 
 
 class Staged(Protocol):

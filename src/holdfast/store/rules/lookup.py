@@ -34,7 +34,7 @@ import msgspec
 
 from holdfast.errors import DamagedRecordError, InvalidInputError, LimitExceededError
 from holdfast.seal.codec import Typed
-from holdfast.store.journal.declared import NOTHING, Declaration, Declared, PrefixDeclaration
+from holdfast.store.journal.declared import NOTHING, Declaration, Declared, Plan, PrefixDeclaration
 from holdfast.store.journal.slot import Slot
 from holdfast.store.journal.timeline import behind, count_below
 from holdfast.store.names.arguments import check_text, listed
@@ -140,6 +140,10 @@ class Lookup(PrefixDeclaration):
         made = type(self)(self.called, self.prefix, self.terms)
         made.__dict__["_classes"] = Declared(mine)
         return made
+
+    def onto(self, plan: Plan, key: str) -> Plan:
+        """Its terms are kept."""
+        return plan._replace(lookups=(*plan.lookups, self)) if self.covers(key) else plan
 
     @cached_property
     def _classes(self) -> Declared:
