@@ -746,14 +746,14 @@ BUGS = (
     ),
     Bug(
         "entry written though what it names was swept",
-        "store/commit/uploads.py",
+        "store/long.py",
         "            stage.cells.append((self.pin.key, self.pin.value, None))",
         "            pass",
         "tests/store/test_uploads.py::test_the_data_key_is_rotated_meanwhile",
     ),
     Bug(
         "rows of a long value under a key that leaves the ring",
-        "store/commit/uploads.py",
+        "store/long.py",
         "absent = [self.ledger.tombstone, self.ledger.next_epoch()]",
         "absent = [self.ledger.tombstone]",
         "tests/store/test_uploads.py::test_the_data_key_is_rotated_meanwhile",
@@ -1349,7 +1349,7 @@ BUGS = (
     ),
     Bug(
         "what succeeds beyond the bound of series counted as failed",
-        "store/commit/meter.py",
+        "store/names/meter.py",
         'value if name == "outcome" and (len(labels) > 1 or value == measure.good) else OTHER',
         "OTHER",
         "tests/store/test_metering.py::test_beyond_the_bound_what_ended_well_is_still_no_failure",

@@ -30,7 +30,6 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.store import long as long_writing
-from holdfast.store.commit import uploads
 from holdfast.store.names import rowkinds
 
 SIZES = (0, 1, 63, 64, 16_384, 16_385, 50_000, 70_000, 300_000)
@@ -40,8 +39,8 @@ SIZES = (0, 1, 63, 64, 16_384, 16_385, 50_000, 70_000, 300_000)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is long begins early, so that short tests have uploads of many rows and commits."""
     monkeypatch.setattr(long_writing, "SHORT", 60_000)
-    monkeypatch.setattr(uploads, "PIECE", 40_000)
-    monkeypatch.setattr(uploads, "COMMIT", 100_000)
+    monkeypatch.setattr(long_writing, "PIECE", 40_000)
+    monkeypatch.setattr(long_writing, "COMMIT", 100_000)
 
 
 def noise(size: int, seed: int = 1) -> bytes:

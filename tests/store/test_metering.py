@@ -20,7 +20,8 @@ from holdfast import sync
 from holdfast.errors import Conflict, GateRefusedError, InvalidInputError, Unavailable
 from holdfast.storage.contract import Batch
 from holdfast.storage.wrappers import Counting, Fault, Faulty
-from holdfast.store.commit.meter import (
+from holdfast.store.history.handle import StoreHandle
+from holdfast.store.names.meter import (
     BOUNDS,
     FIGURES,
     MEASURES,
@@ -30,7 +31,6 @@ from holdfast.store.commit.meter import (
     SAVES,
     Meter,
 )
-from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
 
 

@@ -19,8 +19,8 @@ from holdfast import sync
 from holdfast.errors import Conflict, DiskFullError, HoldfastError, StoreLockedError
 from holdfast.storage.contract import Batch
 from holdfast.storage.wrappers import MODES, Fault, Faulty
+from holdfast.store import long as uploads
 from holdfast.store import long as write
-from holdfast.store.commit import uploads
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.names import rowkinds
 from holdfast.store.open import open_core

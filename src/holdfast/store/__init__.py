@@ -25,7 +25,7 @@ index of references says which values are current.
 - **Book** (`store.book`): the records of a feature in one state, read and written by steps.
 - **Reason** (`rules.reasons`): why something is kept; **need** (`upkeep.holds`): what is kept so,
   asked for by all that remove.
-- **Meter** (`commit.meter`): what an open store counts and times.
+- **Meter** (`names.meter`): what an open store counts and times.
 - **Feed** (`journal.feed`): which entries were committed, in lanes, gap-free.
 
 Imports point down, types included: names, tree, journal, lease, rules, commit, read, history, long,

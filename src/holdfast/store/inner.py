@@ -32,7 +32,7 @@ HOMES = {
     "holdfast.store.commit.change": "Change Target Ticket Written content_of id_tag",
     "holdfast.store.commit.core": "Core build_change seen_in",
     "holdfast.store.commit.gates": "Gate Gates",
-    "holdfast.store.commit.meter": (
+    "holdfast.store.names.meter": (
         "CHECKPOINTS EVENTS_LOGGED HOOKS RECOVERIES TRANSITIONS Meter Metrics"
     ),
     "holdfast.store.commit.stage": "Keep Stage stand_on sticky_of",

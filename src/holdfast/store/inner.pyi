@@ -34,13 +34,6 @@ from holdfast.store.commit.core import build_change as build_change
 from holdfast.store.commit.core import seen_in as seen_in
 from holdfast.store.commit.gates import Gate as Gate
 from holdfast.store.commit.gates import Gates as Gates
-from holdfast.store.commit.meter import CHECKPOINTS as CHECKPOINTS
-from holdfast.store.commit.meter import EVENTS_LOGGED as EVENTS_LOGGED
-from holdfast.store.commit.meter import HOOKS as HOOKS
-from holdfast.store.commit.meter import RECOVERIES as RECOVERIES
-from holdfast.store.commit.meter import TRANSITIONS as TRANSITIONS
-from holdfast.store.commit.meter import Meter as Meter
-from holdfast.store.commit.meter import Metrics as Metrics
 from holdfast.store.commit.stage import Keep as Keep
 from holdfast.store.commit.stage import Stage as Stage
 from holdfast.store.commit.stage import stand_on as stand_on
@@ -133,6 +126,13 @@ from holdfast.store.lease import taken as taken
 from holdfast.store.lease import taken_async as taken_async
 from holdfast.store.long import ByteTree as ByteTree
 from holdfast.store.long import LongWriter as LongWriter
+from holdfast.store.names.meter import CHECKPOINTS as CHECKPOINTS
+from holdfast.store.names.meter import EVENTS_LOGGED as EVENTS_LOGGED
+from holdfast.store.names.meter import HOOKS as HOOKS
+from holdfast.store.names.meter import RECOVERIES as RECOVERIES
+from holdfast.store.names.meter import TRANSITIONS as TRANSITIONS
+from holdfast.store.names.meter import Meter as Meter
+from holdfast.store.names.meter import Metrics as Metrics
 from holdfast.store.proof.cosign import Trust as Trust
 from holdfast.store.proof.prove import checkpoint_view as checkpoint_view
 from holdfast.store.proof.schedule_cells import ScheduleCells as ScheduleCells

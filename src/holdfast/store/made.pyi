@@ -9,7 +9,6 @@ from typing import Any, Self
 
 from holdfast import Change, Watch
 from holdfast.store.commit.gates import Gate
-from holdfast.store.commit.meter import Metrics
 from holdfast.store.history.blame import Blamed
 from holdfast.store.history.handle import LineHandle, StoreHandle
 from holdfast.store.history.merge import Merged, Strategy
@@ -31,6 +30,7 @@ from holdfast.store.names.items import (
     Swept,
     TimelineInfo,
 )
+from holdfast.store.names.meter import Metrics
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.whole_files import Path
 from holdfast.store.proof.prove import Proof

@@ -47,13 +47,13 @@ from holdfast.storage import (
 from holdfast.storage.contract import Batch, Moment, Storage
 from holdfast.storage.redis import FORM, Address, Cached, RedisCache, check_driver
 from holdfast.store.commit.core import Core
-from holdfast.store.commit.meter import CACHE, Meter
 from holdfast.store.journal.entry import split_row
 from holdfast.store.journal.ledger import Found, Ledger, Wanted
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_filters, check_flag, check_texts, is_seconds
 from holdfast.store.names.cells import row_at
 from holdfast.store.names.clock import Clock
+from holdfast.store.names.meter import CACHE, Meter
 
 # ---- open cache ---------------------------------------------------------------------------------
 # Putting a cache in front of a store while it is opened.

@@ -25,8 +25,8 @@ from holdfast.store.state import State, committed, run_plan
 from holdfast.store.upkeep.erase import erase_scope
 
 if TYPE_CHECKING:
-    from holdfast.store.commit.meter import Metrics
     from holdfast.store.names.items import Erased, ErasedSubject, Reverted, Swept
+    from holdfast.store.names.meter import Metrics
     from holdfast.store.proof.verify_report import Report
     from holdfast.store.upkeep.rotate import Keyring, MasterRotated, Resealed
 

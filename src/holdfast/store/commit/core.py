@@ -1,4 +1,9 @@
-"""What all handles of one open store share: keys, directory, caches, committer."""
+"""What all handles of one open store share: keys, directory, caches, committer.
+
+A change becomes an entry in three files: here what a caller asks for is checked, led through the
+gates and taken apart; `group_commit` commits all that waits at one moment; `stage` makes the
+entries.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +27,6 @@ from holdfast.store.commit.change import Change, Target, Ticket, Written, conten
 from holdfast.store.commit.gates import Gates
 from holdfast.store.commit.group_commit import Committer
 from holdfast.store.commit.lookup_terms import keep_lookups
-from holdfast.store.commit.meter import Meter
 from holdfast.store.commit.stage import Stage
 from holdfast.store.journal.declared import KINDS
 from holdfast.store.journal.directory import Directory
@@ -38,6 +42,7 @@ from holdfast.store.names.arguments import (
 )
 from holdfast.store.names.cause import Cause
 from holdfast.store.names.clock import Clock
+from holdfast.store.names.meter import Meter
 from holdfast.store.names.scope import Scope, check_key, owned_key
 from holdfast.store.rules.classes import Classed
 from holdfast.store.rules.ephemeral import Ephemeral, Ephemerals

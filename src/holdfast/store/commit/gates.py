@@ -15,9 +15,9 @@ from typing import Any
 
 from holdfast.errors import GateRefusedError, HoldfastError, InvalidInputError
 from holdfast.store.commit.change import Change, Written
-from holdfast.store.commit.meter import INVALID, Meter
 from holdfast.store.names.arguments import is_async
 from holdfast.store.names.cause import Cause, combined
+from holdfast.store.names.meter import INVALID, Meter
 from holdfast.store.names.scope import Scope, check_key
 from holdfast.store.names.threads import stay_in_loop
 from holdfast.store.rules.gate_request import KEYED, GateReading, GateRequest, Operation

@@ -42,7 +42,6 @@ from holdfast.store.commit.change import (
     seal_outcome,
 )
 from holdfast.store.commit.lookup_terms import keep_lookups
-from holdfast.store.commit.meter import COMMITS, MOST_TOLD, SAVED, SAVES
 from holdfast.store.commit.stage import Stage, staged_length
 from holdfast.store.journal import timeline as lines
 from holdfast.store.journal.declared import PREFIX
@@ -54,6 +53,7 @@ from holdfast.store.journal.ledger import Ledger, gone
 from holdfast.store.journal.timeline import Timeline
 from holdfast.store.lease import Fence
 from holdfast.store.names import rowkinds
+from holdfast.store.names.meter import COMMITS, MOST_TOLD, SAVED, SAVES
 from holdfast.store.names.threads import SHORT, Breath
 from holdfast.store.rules.ephemeral import Ephemerals, Made, ephemeral_prefixes
 from holdfast.store.rules.keep import going
