@@ -1168,8 +1168,8 @@ BUGS = (
     Bug(
         "a transition that does not expect where it began",
         "agents/machines/routines.py",
-        "self._plan(operations, seen.expects, step)",
-        "self._plan(operations, {}, step)",
+        "self._plan(seen.expects, step, log=record",
+        "self._plan({}, step, log=record",
         "tests/agents/test_machine_past.py::test_a_transition_expects_its_origin",
     ),
     Bug(
@@ -1182,8 +1182,8 @@ BUGS = (
     Bug(
         "a machine's log that a restore takes back",
         "agents/machines/routines.py",
-        "            operations = [*operations, *declaring]\n",
-        "",
+        "[*part.operations, *sticky_along(part.operations, *known)]",
+        "part.operations",
         "tests/agents/test_machine_past.py::test_a_transition_expects_its_origin",
     ),
     Bug(

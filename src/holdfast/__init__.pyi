@@ -67,8 +67,11 @@ class Book:
     `owned` says which keys these are, and what becomes of them when the state is restored, merged
     or copied; `kind` is the class of the records, a `msgspec.Struct` whose fields are values.
     `under` is how the keys of these go on, where records of other kinds lie beside them: "open/".
+    `name` is what stands for the star of a prefix that has one: `Owned("plans/*/")`.
     """
-    def __init__(self, state: View, owned: Owned, kind: type[R], *, under: str = "") -> None: ...
+    def __init__(
+        self, state: View, owned: Owned, kind: type[R], *, under: str = "", name: str = ""
+    ) -> None: ...
     async def get(self, id: str) -> R | None:
         """The record of an id; None if there is none."""
     async def all(

@@ -229,11 +229,11 @@ def test_a_failed_attempt_does_not_hide_where_the_machine_was_put_meanwhile(
     machine.fire("go")
     plan = machine._plan
 
-    def meanwhile(*given: Any) -> Any:
+    def meanwhile(*given: Any, **kept: Any) -> Any:
         monkeypatch.undo()
         part("$machine/main/now")(state)
         assert state_of(machine)[0] == "b"
-        return plan(*given)
+        return plan(*given, **kept)
 
     monkeypatch.setattr(machine, "_plan", meanwhile)
     with pytest.raises(TransitionRefusedError):

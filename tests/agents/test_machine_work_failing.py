@@ -226,7 +226,7 @@ def test_an_undo_that_was_not_tried_has_not_failed(
         raise Unavailable("the disk is away")
 
     def work(step: MachineStep) -> None:
-        monkeypatch.setattr(machine._looker, "look", unreadable)
+        monkeypatch.setattr(machine._book, "look", unreadable)
         raise ConnectionError
 
     machine = sync.agents.Machine(

@@ -129,8 +129,8 @@ def test_a_transition_after_a_refused_one_costs_no_failed_save(
     for _ in range(3):
         with pytest.raises((TransitionRefusedError, ZeroDivisionError)):
             machine.fire("bad")
-        known = machine._looker.last_seen()
-        assert known == machine._looker.look(), "it knows the log without looking again"
+        known = machine._book.last_seen()
+        assert known == machine._book.look(), "it knows the log without looking again"
         machine.fire("go")
         machine.fire("back")
     found = store.metrics()

@@ -301,3 +301,42 @@ def test_a_union_counts_for_adoptions_too(store: sync.Store, todos: Owned) -> No
     put(book, "ours")
     state.restore(fork.checkpoint("there"))
     assert list(book.all()) == ["old", "ours", "theirs"]
+
+
+class Move(msgspec.Struct, array_like=True, rename={"origin": "from"}):
+    """A record without names."""
+
+    origin: str
+    to: str
+    note: str = ""
+
+
+class Way(msgspec.Struct, rename={"origin": "from"}):
+    """A record with another name for a field."""
+
+    origin: str
+    to: str = "home"
+
+
+def test_a_book_for_each_name_and_records_without_the_names_of_fields(place: Place) -> None:
+    plans = Owned("plans/*/", restore=Owned.STAY)
+    try:
+        with place.open() as store:
+            state = store.agent("1")
+            moves = sync.Book(state, plans, Move, name="a", under="log/")
+            ways = sync.Book(state, plans, Way, name="a")
+            moves.step(lambda page: page.extend("all", [Move("x", "y"), Move("y", "z", "late")]))
+            ways.step(lambda page: page.put("now", Way("x")))
+            assert state.get("plans/a/log/all") == [["x", "y"], ["y", "z", "late"]]
+            assert state.get("plans/a/now") == {"from": "x"}
+            assert moves.tail("all", 2) == [Move("x", "y"), Move("y", "z", "late")]
+            assert ways.get("now") == Way("x")
+            assert sync.Book(state, plans, Way, name="b").get("now") is None
+            ways.step(lambda page: page.put("now", None))  # nothing, at a key that is there
+            assert ways.get("now") is None
+            assert state.exists("plans/a/now")
+            for name in ("", "a/b"):
+                with pytest.raises(InvalidInputError, match="a name for the star"):
+                    sync.Book(state, plans, Way, name=name)
+    finally:
+        forget("plans/*/")

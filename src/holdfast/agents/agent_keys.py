@@ -99,9 +99,8 @@ OWN_LOOP = Owned(LOOP, restore=Owned.STAY, copy=Owned.NOWHERE)
 # to by its rules. Its log tells of what was given away, numbers of versions.
 
 MACHINE = "$machine/"
-"""Behind it the name of each machine, then `NOW`, `DATA`, and `LOG` with what is sticky there."""
-NOW, DATA, LOG = "/now", "/data", "/log/"
-_machine = Owned("$machine/*/")
+"""Behind it the name of each machine, then what `machine_records` tells."""
+OWN_MACHINES = _machine = Owned("$machine/*/")
 _machine.part("now", merge=Owned.WHOLE, along="$machine/*/data")
 _machine.part(
     "log/",

@@ -19,7 +19,7 @@ from holdfast.agents.effect_book import HOW, Asked, Effect, EffectBook
 from holdfast.agents.handover import Handovers
 from holdfast.agents.loop.decide import LoopResult
 from holdfast.agents.loop.loop import check_loop
-from holdfast.agents.machines.machine_records import Looker, machines_of
+from holdfast.agents.machines.machine_records import MachineBook, machines_of
 from holdfast.agents.mailbox import Mailbox
 from holdfast.agents.state.agent_file import export_agent
 from holdfast.agents.state.agent_state import AgentState
@@ -168,7 +168,8 @@ def import_folder(session: Session, agent: str, folder: str, name: str | None) -
 
 def _machines(state: State) -> dict[str, dict[str, str | None]]:
     """Where the machines of an agent are, and where those are to come that are on their way."""
-    found = {name: Looker(handle_of(state), name).look() for name in machines_of(handle_of(state))}
+    handle = handle_of(state)
+    found = {name: MachineBook(handle, name).look() for name in machines_of(handle)}
     return {
         name: {"state": seen.state or None, "to": seen.intent.to_state if seen.intent else None}
         for name, seen in found.items()
@@ -282,7 +283,7 @@ def transitions(
             known = ", ".join(names) or "none"
             raise MissingError(f"{scope} has no machine {machine!r}; it has: {known}")
         shown = [
-            _told(Looker(handle, name), since=start, success=not failed and None, limit=limit)
+            _told(MachineBook(handle, name), since=start, success=not failed and None, limit=limit)
             for name in names
             if machine in (None, name)
         ]
@@ -291,15 +292,15 @@ def transitions(
         session.note(f"{scope} has no state machine")
 
 
-def _told(looker: Looker, **asked: Any) -> dict[str, Any]:
+def _told(book: MachineBook, **asked: Any) -> dict[str, Any]:
     """A machine and its transitions."""
-    seen = looker.look()
+    seen = book.look()
     return {
-        "machine": looker.name,
+        "machine": book.name,
         "state": seen.state or None,
-        "version": seen.now["version"] if seen.now is not None else None,
+        "version": seen.now.version if seen.now is not None else None,
         "interrupted": seen.intent,
-        "transitions": looker.transitions(**asked),
+        "transitions": book.transitions(**asked),
     }
 
 

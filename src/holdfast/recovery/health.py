@@ -18,7 +18,7 @@ from pathlib import Path
 
 from holdfast.agents.effect_book import EffectBook
 from holdfast.agents.handover import Handovers
-from holdfast.agents.machines.machine_records import Looker, machines_of
+from holdfast.agents.machines.machine_records import MachineBook, machines_of
 from holdfast.checkpoints.retention import Retention
 from holdfast.errors import MissingError, StateIntegrityError
 from holdfast.recovery.alerts import firing
@@ -382,7 +382,7 @@ def _transitions(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
     del store
     scope = handle.scope
     for name in machines_of(handle):
-        intent = Looker(handle, name).look().intent
+        intent = MachineBook(handle, name).look().intent
         if intent is not None:
             what = f"machine {name}: {intent.trigger} was begun and has not ended"
             step = f"holdfast agent transitions {scope}, then `recover` or `settle` of the machine"

@@ -19,8 +19,10 @@ package, make a Book of its state, and let every function that read, noted and c
 step of it. Its own change, its retries, `sticky`, `stored` and `loaded` go.
 
 What one change over several scopes needs is a page each of it (`BookPage.beside`). Records of
-several kinds below one prefix are a book each (`under`), and a list of records is an id whose value
-grows at its end (`tail`, `slice`, `length`; `BookPage.extend`, `trim`). Steps of a method that asks
+several kinds below one prefix are a book each (`under`), and so are those of each name where the
+prefix has a star (`name`). A list of records is an id whose value grows at its end (`tail`,
+`slice`, `length`; `BookPage.extend`, `trim`); where there are many, the class of the records is
+`array_like`, and they are stored without the names of their fields. Steps of a method that asks
 functions of users between reading and writing are those of `own_steps`; what is written below owned
 keys is declared there, too.
 """
@@ -31,6 +33,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 from msgspec import NODEFAULT, Struct, structs
@@ -43,7 +46,7 @@ from holdfast.store.names.arguments import check_function, check_own, unawaited
 from holdfast.store.names.cause import cause_now
 from holdfast.store.names.face import Step, Steps, ask, commit, faced, quick, writes
 from holdfast.store.names.items import Page
-from holdfast.store.names.scope import check_key
+from holdfast.store.names.scope import owned_key
 from holdfast.store.read.change_block import ScopedChange
 from holdfast.store.read.find import question
 from holdfast.store.rules.gate_request import Operation
@@ -95,15 +98,21 @@ class BookPage(Generic[R]):
     def put(
         self,
         id: str,
-        record: R,
+        record: R | None,
         *,
         ttl: float | timedelta | None = None,
         class_: str | None = None,
     ) -> None:
-        """Write a record; with `ttl` (seconds) it expires."""
-        self._book._check(record)
+        """Write a record; with `ttl` (seconds) it expires.
+
+        None says that there is none, and keeps the key: one that is there is found faster than that
+        one is not.
+        """
+        if record is not None:
+            self._book._check(record)
         terms = asked_terms(ttl, class_=class_)
-        self._note(Operation("set", self._book._key(id), copied(stored(record)), terms))
+        made = copied(stored(record)) if record is not None else None
+        self._note(Operation("set", self._book._key(id), made, terms))
 
     def delete(self, id: str) -> None:
         """Remove a record; one that is absent is no error."""
@@ -138,20 +147,27 @@ class Book(Generic[R]):
     `owned` says which keys these are, and what becomes of them when the state is restored, merged
     or copied; `kind` is the class of the records, a `msgspec.Struct` whose fields are values.
     `under` is how the keys of these go on, where records of other kinds lie beside them: "open/".
+    `name` is what stands for the star of a prefix that has one: `Owned("plans/*/")`.
     """
 
-    def __init__(self, state: View, owned: Owned, kind: type[R], *, under: str = "") -> None:
+    def __init__(
+        self, state: View, owned: Owned, kind: type[R], *, under: str = "", name: str = ""
+    ) -> None:
         if not isinstance(state, View):
             raise InvalidInputError(
                 "Book takes a state of the same face: holdfast has its own, so has holdfast.sync"
             )
-        if not isinstance(owned, Owned) or "*" in owned.prefix or owned.prefix[-1] != "/":
-            raise InvalidInputError("a book has a prefix of its own: Owned('todos/')")
+        whole = isinstance(owned, Owned) and owned.prefix[-1] == "/"
+        if not whole or ("*" in owned.prefix) != bool(name) or "/" in name:
+            raise InvalidInputError(
+                "a book has a prefix of its own, Owned('todos/'), and a name for the star of one "
+                "that has it"
+            )
         if not (isinstance(kind, type) and issubclass(kind, Struct)):
             raise InvalidInputError("the records of a book are of a msgspec.Struct")
         self._line: LineHandle = state._handle
         self._storage = self._line.core.storage
-        self._prefix = owned.prefix + under
+        self._prefix = owned.prefix.replace("*", name) + under
         self._kind = kind
 
     @quick
@@ -246,7 +262,7 @@ class Book(Generic[R]):
         return BookPage(self, change, None)
 
     def _key(self, id: str) -> str:
-        return check_key(self._prefix + id, owner=True)
+        return owned_key(self._prefix + id)
 
     def _read(self, id: str, data: Any) -> R | None:
         what = f"{self._prefix}{id}, a {self._kind.__name__},"
@@ -296,14 +312,23 @@ class Books:
 
 # ---- records ------------------------------------------------------------------------------------
 # Flat Structs, stored as plain mappings: fields that have their default are left out; values are
-# stored as they are, not as JSON.
+# stored as they are, not as JSON. Those that are `array_like` are lists of their values in order,
+# without defaults at the end. A field that is renamed is stored under its other name.
+
+_fields = lru_cache(structs.fields)  # which takes longer than all the rest
 
 
-def stored(record: Struct) -> dict[str, Any]:
+def stored(record: Struct) -> Any:
     """What is stored of a record: the fields that say something."""
+    fields = _fields(type(record))
+    if record.__struct_config__.array_like:
+        made = [getattr(record, field.name) for field in fields]
+        while made[-1] is fields[len(made) - 1].default:
+            made.pop()
+        return made
     return {
-        field.name: value
-        for field in structs.fields(record)
+        field.encode_name: value
+        for field in fields
         if (value := getattr(record, field.name)) is not field.default
         and (field.default_factory is NODEFAULT or value != field.default_factory())
     }
@@ -312,8 +337,13 @@ def stored(record: Struct) -> dict[str, Any]:
 def loaded(kind: type[_O], data: Any, what: str) -> _O:
     """The opposite of `stored`."""
     try:
+        if kind.__struct_config__.array_like:
+            return kind(*data)
+        if kind.__struct_fields__ != kind.__struct_encode_fields__:
+            names = {one.encode_name: one.name for one in _fields(kind)}
+            data = {names[name]: value for name, value in data.items()}
         return kind(**data)
-    except TypeError:
+    except (TypeError, KeyError, AttributeError):
         raise NewerFormatError(
             f"{what} is stored in a way that this version does not know; "
             "use the newest version of the program, or delete the key if it is no such record"

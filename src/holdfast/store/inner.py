@@ -86,7 +86,7 @@ HOMES = {
     "holdfast.store.rules.owned": "TABLE Owned",
     "holdfast.store.rules.lookup": "BUILT TERMS Lookup count_keys derived encode_term",
     "holdfast.store.rules.reasons": "REASONS RESTART RETENTION",
-    "holdfast.store.rules.sticky": "Sticky apart sticky_prefixes",
+    "holdfast.store.rules.sticky": "Sticky apart sticky_along sticky_prefixes",
     "holdfast.store.rules.subjects": "Kept has_sealed",
     "holdfast.store.tree": "json refs",
     "holdfast.store.tree.difference": (

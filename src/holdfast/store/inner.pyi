@@ -185,6 +185,7 @@ from holdfast.store.rules.reasons import RESTART as RESTART
 from holdfast.store.rules.reasons import RETENTION as RETENTION
 from holdfast.store.rules.sticky import Sticky as Sticky
 from holdfast.store.rules.sticky import apart as apart
+from holdfast.store.rules.sticky import sticky_along as sticky_along
 from holdfast.store.rules.sticky import sticky_prefixes as sticky_prefixes
 from holdfast.store.rules.subjects import Kept as Kept
 from holdfast.store.rules.subjects import has_sealed as has_sealed

@@ -29,7 +29,7 @@ from typing import Any
 
 import holdfast
 from holdfast import sync
-from holdfast.agents.machines.machine_records import Keys, MachineIntent, machines_of
+from holdfast.agents.machines.machine_records import MachineBook, machines_of
 from holdfast.errors import InvalidInputError
 from holdfast.seal.keys import variable_of
 from holdfast.storage import open_storage
@@ -117,11 +117,11 @@ def contents(store: sync.Store, world: Path) -> dict[str, Any]:
 
 def _machine(state: sync.State, name: str) -> dict[str, Any]:
     """What a machine keeps, but for times, ids and the number of its version."""
-    keys = Keys.of(name)
-    kept = state.get_many([keys.now, keys.data, keys.intent], plain=True)
-    now, intent = kept.get(keys.now) or {}, kept.get(keys.intent)
-    found = {keys.now: (now.get("state"), now.get("metadata")), keys.data: kept.get(keys.data)}
-    return found | ({keys.intent: MachineIntent.of(intent).trigger} if intent is not None else {})
+    book = MachineBook(handle_of(state), name)
+    seen = book.look_whole()
+    metadata = seen.now.metadata or None if seen.now is not None else None
+    found = {book.now_key: (seen.state or None, metadata), book.data_key: seen.data or None}
+    return found | ({book.intent_key: seen.intent.trigger} if seen.intent is not None else {})
 
 
 def crash(

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from msgspec import structs
+
 from holdfast.agents.agent_keys import MayWait, may_wait
 from holdfast.agents.machines.definition import (
     MachineArrow,
@@ -15,6 +17,7 @@ from holdfast.agents.machines.definition import (
 )
 from holdfast.agents.machines.machine_records import (
     INTERRUPTED,
+    LOG,
     MAIN,
     MachineIntent,
     MachineRecovered,
@@ -35,7 +38,7 @@ from holdfast.errors import (
     ReplayError,
     TransitionRefusedError,
 )
-from holdfast.store.inner import Operation, copied
+from holdfast.store.inner import ChangeParts, copied, own_step
 from holdfast.store.names.arguments import (
     check_count,
     check_flag,
@@ -46,12 +49,12 @@ from holdfast.store.names.arguments import (
 from holdfast.store.names.face import (
     Steps,
     calls,
-    commit,
     faced,
     quick,
     read,
     steps,
     steps_of,
+    writes,
 )
 from holdfast.store.state import State
 
@@ -106,7 +109,7 @@ class Machine(Routines):
 
         The first trigger starts a machine by itself. Giving data to one that is started is refused.
         """
-        seen = yield self._look(self._looker.look_whole)
+        seen = yield self._look(self._book.look_whole)
         if seen.now is None:
             self._refuse_open(seen)
             seen = yield from self._started(seen, data)
@@ -115,7 +118,7 @@ class Machine(Routines):
                 f"{self._where} is started already; `save` changes its data",
                 ["it is started already"],
             )
-        snapshot = self._looker.shown(self.definition, seen.now, seen.data or {}, seen.intent)
+        snapshot = self._book.shown(self.definition, seen.now, seen.data or {}, seen.intent)
         assert snapshot is not None
         return snapshot
 
@@ -155,15 +158,15 @@ class Machine(Routines):
         """
         seen = yield from self._look_at_rest()
         assert seen.now is not None
-        if if_version is not None and seen.now["version"] != if_version:
+        if if_version is not None and seen.now.version != if_version:
             raise Conflict(
-                f"{self._where} has version {seen.now['version']}, not {if_version}; look again",
-                [self._keys.now],
+                f"{self._where} has version {seen.now.version}, not {if_version}; look again",
+                [self._book.now_key],
             )
         step = self._step(seen.state, seen.state)
         step.data = _checked_fields(seen.data if data is None else data, "data")
         step.metadata = _checked_fields(
-            seen.now.get("metadata", {}) if metadata is None else metadata, "metadata"
+            seen.now.metadata if metadata is None else metadata, "metadata"
         )
         self._check_data(seen.state, step.data)
         yield from self._apply(seen, step, "save")
@@ -179,7 +182,7 @@ class Machine(Routines):
         For when nobody else works on the machine (a lease tells): who takes a transition over
         keeps the other from ending it, not from working. With the choice `ask` it stays open.
         """
-        seen = yield self._look(self._looker.look)
+        seen = yield self._look(self._book.look)
         how, intent = "nothing", seen.intent
         if intent is not None:
             arrow = self._arrow_of(intent)
@@ -197,14 +200,14 @@ class Machine(Routines):
         """
         if how not in ("complete", "done", "roll_back"):
             raise InvalidInputError(f"settle takes complete, done or roll_back, not {how!r}")
-        seen = yield self._look(self._looker.look)
+        seen = yield self._look(self._book.look)
         intent = seen.intent
         if intent is None:
             raise InvalidInputError(f"{self._where}: nothing was interrupted")
         arrow = self._arrow_of(intent)
         if how != "roll_back":
             self._check_completable(seen, intent, arrow, how)
-        again = replace(intent, attempt=intent.attempt + 1)
+        again = structs.replace(intent, attempt=intent.attempt + 1)
         given = copied(intent.input)  # functions may change theirs
         step = self._step(intent.from_state, intent.to_state, intent.trigger, given, intent.id)
         step.attempt = again.attempt
@@ -261,7 +264,7 @@ class Machine(Routines):
     def can(self, trigger: str, /, **input: Any) -> bool:
         """Whether an arrow and all rules allow a trigger now; guards are not asked."""
         check_text(trigger, "a trigger", 128, least=1)
-        seen = self._looker.look()
+        seen = self._book.look()
         state = seen.state or self.definition.initial
         return seen.intent is None and not any(refusals(self.definition, state, trigger, input))
 
@@ -269,7 +272,7 @@ class Machine(Routines):
         """What is wrong with what is stored, as texts; empty if nothing is."""
         snapshot = self._snapshot()
         found = wrong_with(self.definition, snapshot) if snapshot is not None else ()
-        return (*found, *wrong_in_log(self._looker.newest_first()))
+        return (*found, *wrong_in_log(self._book.newest_first()))
 
     def transitions(
         self,
@@ -280,19 +283,19 @@ class Machine(Routines):
         limit: int | None = 100,
     ) -> list[Transition]:
         """The newest transitions that fit, oldest first; bounds are numbers or times, inclusive."""
-        return self._looker.transitions(since=since, until=until, success=success, limit=limit)
+        return self._book.transitions(since=since, until=until, success=success, limit=limit)
 
     # versions
 
     def version(self, version: int) -> MachineSnapshot:
         """The machine at one of its versions, as far as history is kept."""
-        found = self._looker.snapshot_at(self.definition, self._looker.entry_of(version))
+        found = self._book.snapshot_at(self.definition, self._book.entry_of(version))
         assert found is not None
         return replace(found, version=version)  # on another timeline it was another one
 
     def entry(self, version: int) -> str:
         """The entry that made a version, as a point: for `at`, `diff`, `fork`, `prune`."""
-        return self._looker.entry_of(version)
+        return self._book.entry_of(version)
 
     @steps
     def roll_back(self, point: Any) -> Steps[MachineSnapshot]:
@@ -312,16 +315,16 @@ class Machine(Routines):
             return self.version(point)
         line, sequence = self._handle.history.points.find(point)
         entry = self._handle.on(line).history.log(since=sequence, until=sequence, limit=1)
-        age, most = self._looker.time() - entry[0].time, self._limits.checkpoint_age
+        age, most = self._book.time() - entry[0].time, self._limits.checkpoint_age
         if most is not None and age > most:
             raise InvalidInputError(
-                f"{self._looker.agent}: that point is {age} old, and checkpoint_age is {most}; "
+                f"{self._book.agent}: that point is {age} old, and checkpoint_age is {most}; "
                 "give Machine(limits=MachineLimits(checkpoint_age=None)) if it may be older"
             )
-        found = self._looker.snapshot_at(self.definition, f"{line}@{sequence}")
+        found = self._book.snapshot_at(self.definition, f"{line}@{sequence}")
         if found is None:
             raise PointNotFoundError(
-                f"{self._looker.agent}: at that point there was no machine {self.name!r}"
+                f"{self._book.agent}: at that point there was no machine {self.name!r}"
             )
         return found
 
@@ -353,7 +356,7 @@ class Machine(Routines):
             "from_version": version,
             "transitions": len(made),
             "until": last.number if last is not None else None,
-            "time": self._looker.time(),
+            "time": self._book.time(),
         }
         more = {"last_transition": last.id if last is not None else None, "replay_info": told}
         wanted = replace(end, metadata={**end.metadata, **more})
@@ -364,7 +367,7 @@ class Machine(Routines):
 
     def _following(self, version: int, until: int | None) -> list[Transition]:
         """Transitions after a version that succeeded; refused if there are too many."""
-        looker, most = self._looker, self._limits.replayed
+        looker, most = self._book, self._limits.replayed
         found: list[Transition] = []
         for one in looker.each(looker.place_of(version, after=True)):
             if until is not None and one.number > until:
@@ -384,34 +387,36 @@ class Machine(Routines):
         for one in made:
             if one.from_state != state:
                 raise ReplayError(
-                    f"{self._looker.agent}: transition {one.number} of the machine {self.name!r} "
+                    f"{self._book.agent}: transition {one.number} of the machine {self.name!r} "
                     f"begins in {one.from_state!r}, and the one before it ended in {state!r}; "
                     f"replay until {one.number - 1}",
                     one,
                 )
             state = one.to_state
 
-    @steps
-    def clean(self, before: datetime | None = None) -> Steps[int]:
+    @writes
+    def clean(self, before: datetime | None = None) -> int:
         """Drop transitions from before a time (7 days ago) from the log; tells how many.
 
         The newest one stays. The versions that they made are not found any more.
         """
-        log = self._keys.transitions
         if before is not None:
             check_moment(before, "before")
-        oldest = before or self._looker.time() - self._limits.log_age
-        seen = yield self._look(self._looker.look)
-        going: int = yield read(lambda: self._older(oldest))
-        if going:
-            plan = self._plan([Operation("trim", log, {"before": going})], {log: seen.expects[log]})
-            yield commit(self._state, plan)
-        return going
+        oldest, book = before or self._book.time() - self._limits.log_age, self._book
+
+        def trim(parts: ChangeParts) -> int:
+            part = parts.part(self._handle)
+            part.expects[book.log_key] = book.look().expects[book.log_key]
+            if going := self._older(oldest):
+                book.log.page(part).trim(LOG, before=going)
+            return going
+
+        return own_step(self._state, trim)
 
     def _older(self, time: datetime) -> int:
         """How many transitions, from the oldest on, are from before a time."""
-        last = max(self._looker.length() - 1, 0)
-        older = enumerate(self._looker.each(0, last))
+        last = max(self._book.length() - 1, 0)
+        older = enumerate(self._book.each(0, last))
         return next((place for place, one in older if one.timestamp >= time), last)
 
 

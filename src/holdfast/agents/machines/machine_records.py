@@ -1,41 +1,31 @@
 """What a machine keeps, and what of it is handed out.
 
-Under `$machine/NAME/`: `now` (state, version, the id of the transition that made it, times,
-metadata), `data` (a mapping, written when it changes), and below `log/`, which restores leave
-alone, `transitions` (a list of all attempts) and `intent` (the transition whose work is being done,
-or None: a key that is there is found faster than that one is not). Each transition has a number,
-one more than the one before it; versions count those that succeeded. Both are taken from the newest
-transition, which every change of a machine expects, so that nobody else takes the same.
-
-These are no records of a `Book`: all of them are looked at in one moment, by their versions alone
-while nobody else moved the machine, and functions of users write into the change that expects them.
+Under `$machine/NAME/`: `now` (a `Place`), `data` (a mapping, written when it changes), and below
+`log/`, which restores leave alone, `transitions` (a list of all attempts) and `intent` (the
+transition whose work is being done). Each transition has a number, one more than the one before it;
+versions count those that succeeded. Both are taken from the newest transition, which every change
+of a machine expects, so that nobody else takes the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import msgspec
+from msgspec import Struct, structs
 
-from holdfast.agents.agent_keys import DATA, LOG, MACHINE, NOW
-from holdfast.errors import (
-    Conflict,
-    DamagedRecordError,
-    InvalidInputError,
-    PointNotFoundError,
-    TransitionRefusedError,
-)
+from holdfast.agents.agent_keys import MACHINE, OWN_MACHINES
+from holdfast.errors import Conflict, InvalidInputError, PointNotFoundError, TransitionRefusedError
 from holdfast.store.inner import (
     TRANSITIONS,
+    Book,
+    Books,
     Meter,
-    Operation,
     ScopedChange,
     copied,
-    microseconds,
     moment,
 )
 from holdfast.store.names.arguments import (
@@ -46,6 +36,7 @@ from holdfast.store.names.arguments import (
     check_text,
 )
 from holdfast.store.names.scope import check_key
+from holdfast.store.state import View
 
 if TYPE_CHECKING:
     from holdfast.agents.machines.definition import MachineDefinition
@@ -65,31 +56,37 @@ _ENDS = {
     Conflict.__name__: "overtaken",
     INTERRUPTED: "rolled_back",
 }
-TIME = 6
-"""Where a stored transition has its time."""
+NOW, DATA, LOG, INTENT = "now", "data", "transitions", "intent"
+"""What a machine keeps, by the ids in its books."""
 
 
-class Keys(NamedTuple):
-    """Where one machine keeps its things."""
+class Place(Struct, kw_only=True):
+    """Where a machine is, as it is stored; times are microseconds since 1970."""
 
-    now: str
-    data: str
-    transitions: str
-    intent: str
-    sticky: str
-
-    @classmethod
-    def of(cls, name: str) -> Keys:
-        """Those of a machine's name."""
-        check_text(name, "the name of a machine", 100, least=1)
-        if "/" in name:
-            raise InvalidInputError(f"the name of a machine has no slash: {name!r}")
-        place = check_key(f"{MACHINE}{name}", owner=True)
-        log = place + LOG
-        return cls(place + NOW, place + DATA, f"{log}transitions", f"{log}intent", log)
+    state: str
+    version: int
+    id: str = ""
+    """Of the transition that made it."""
+    created: int
+    updated: int
+    metadata: dict[str, Any] = {}
 
 
-class Transition(msgspec.Struct, frozen=True):
+class Attempt(Struct, array_like=True):
+    """A transition as it is stored."""
+
+    number: int
+    id: str
+    kind: str
+    origin: str
+    target: str
+    trigger: str
+    time: int
+    version: int
+    error: str | None = None
+
+
+class Transition(Struct, frozen=True):
     """One attempt to change a machine, as its log has it; failed ones too."""
 
     number: int
@@ -134,29 +131,8 @@ class Transition(msgspec.Struct, frozen=True):
         way = (trigger, self.from_state, self.to_state)
         meter.add(TRANSITIONS, (self.machine, self.kind, *way, self.outcome), seconds)
 
-    def stored(self) -> list[Any]:
-        """What the log keeps: its fields in order, the error only of one that failed."""
-        time = microseconds(self.timestamp)
-        way = [self.kind, self.from_state, self.to_state, self.trigger]
-        made = [self.number, self.id, *way, time, self.version]
-        return made if self.error is None else [*made, self.error]
 
-    @classmethod
-    def of(cls, agent: str, machine: str, stored: Any) -> Transition:
-        """The opposite of `stored`."""
-        try:
-            number, id, kind, origin, target, trigger, time, version, *error = stored
-            when = moment(time)
-        except (TypeError, ValueError):
-            raise DamagedRecordError(
-                f"{agent}: the log of the machine {machine!r} holds what is no transition"
-            ) from None
-        way = (kind, origin, target, trigger)
-        return cls(number, id, agent, machine, *way, when, version, error[0] if error else None)
-
-
-@dataclass(frozen=True, slots=True)
-class MachineIntent:
+class MachineIntent(Struct, frozen=True, rename={"from_state": "from", "to_state": "to"}):
     """A transition with work inside that was begun, and has not ended as far as is known."""
 
     id: str
@@ -164,29 +140,10 @@ class MachineIntent:
     trigger: str
     from_state: str
     to_state: str
-    input: dict[str, Any] = field(compare=False)
-    """What the trigger brought along. The id and the attempt say which intent it is; values do not
-    tell that: nan is not equal to itself."""
+    input: dict[str, Any]
+    """What the trigger brought along."""
     begun: datetime
     attempt: int = 1
-
-    def stored(self) -> dict[str, Any]:
-        """What is kept."""
-        return {
-            name: getattr(self, one.name) for name, one in zip(_INTENT, fields(self), strict=True)
-        }
-
-    @classmethod
-    def of(cls, stored: Any) -> MachineIntent:
-        """The opposite of `stored`."""
-        try:
-            return cls(*(stored[name] for name in _INTENT))
-        except (KeyError, TypeError):
-            raise DamagedRecordError("what a machine has begun cannot be read") from None
-
-
-_INTENT = ("id", "trigger", "from", "to", "input", "begun", "attempt")
-"""The fields of an intent as they are stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +222,11 @@ class MachineStep:
 PAGE = 256
 
 
+def machine_key(name: str, id: str) -> str:
+    """Where a machine keeps something of itself."""
+    return f"{MACHINE}{name}/{id}"
+
+
 def machines_of(handle: LineHandle) -> list[str]:
     """The names of the machines of a scope."""
     found = handle.reader.keys(MACHINE)
@@ -273,15 +235,15 @@ def machines_of(handle: LineHandle) -> list[str]:
 
 def open_intents(handle: LineHandle) -> list[tuple[str, MachineIntent]]:
     """The machines of a scope that are at work on a transition, or were interrupted in one."""
-    found = {name: handle.reader.get(Keys.of(name).intent) for name in machines_of(handle)}
-    return [(name, MachineIntent.of(one)) for name, one in found.items() if one is not None]
+    found = {name: MachineBook(handle, name).intents.get(INTENT) for name in machines_of(handle)}
+    return [(name, one) for name, one in found.items() if one is not None]
 
 
 @dataclass(slots=True)
 class Seen:
     """A machine at one moment, with the versions of keys that a change of it expects."""
 
-    now: dict[str, Any] | None
+    now: Place | None
     intent: MachineIntent | None
     number: int
     """Of its newest transition."""
@@ -294,28 +256,47 @@ class Seen:
     @property
     def state(self) -> str:
         """Where it is; empty if it was never started."""
-        return self.now["state"] if self.now is not None else ""
+        return self.now.state if self.now is not None else ""
+
+    def works_on(self, intent: MachineIntent | None) -> bool:
+        """Whether its intent is this one; values do not tell that: nan is not equal to itself."""
+        mine = self.intent
+        if mine is None or intent is None:
+            return mine is intent
+        return (mine.id, mine.attempt) == (intent.id, intent.attempt)
 
 
-class Looker:
-    """One machine of one timeline, for reading."""
+class MachineBook(Books):
+    """What one machine of one timeline keeps.
+
+    All of it is looked at by its versions alone while nobody else moved the machine.
+    """
 
     def __init__(self, handle: LineHandle, name: str) -> None:
-        self.handle = handle
+        check_text(name, "the name of a machine", 100, least=1)
+        if "/" in name:
+            raise InvalidInputError(f"the name of a machine has no slash: {name!r}")
+        own = View(handle)
+        super().__init__(own)
         self.name = name
-        self.keys = Keys.of(name)
         self.agent = str(handle.scope)
+        self.places = Book(own, OWN_MACHINES, Place, name=name)
+        self.log = Book(own, OWN_MACHINES, Attempt, name=name, under="log/")
+        self.intents = Book(own, OWN_MACHINES, MachineIntent, name=name, under="log/")
         # Also where it is: merging, undoing or restoring some keys leaves the log alone.
-        self._expected = (self.keys.now, self.keys.intent, self.keys.transitions)
-        self._last = Seen(None, None, 0, 0, dict.fromkeys(self._expected, -1))
+        paths = (NOW, DATA, "log/" + INTENT, "log/" + LOG)
+        keys = [check_key(machine_key(name, path), owner=True) for path in paths]
+        self.now_key, self.data_key, self.intent_key, self.log_key = keys
+        self.expected = (self.now_key, self.intent_key, self.log_key)
+        self._last = Seen(None, None, 0, 0, dict.fromkeys(self.expected, -1))
 
     def time(self) -> datetime:
         """The store's time, for people."""
-        return moment(self.handle.core.clock.claimed())
+        return moment(self.line.core.clock.claimed())
 
     def look(self) -> Seen:
         """All but the data; what has not changed since it was last seen is not read again."""
-        versions = self.handle.reader.versions(self._expected)
+        versions = self.line.reader.versions(self.expected)
         if versions != [*self._last.expects.values()]:
             self._last = self._read(versions[2])
         return self.last_seen()
@@ -326,38 +307,34 @@ class Looker:
         return Seen(last.now, last.intent, last.number, last.version, last.expects.copy())
 
     def _read(self, log: int) -> Seen:
-        keys = self.keys
-        found = self.handle.reader.versioned((keys.now, keys.intent), False)
-        now, now_version = found.get(keys.now, (None, 0))
-        stored, intent_version = found.get(keys.intent, (None, 0))
-        intent = MachineIntent.of(stored) if stored is not None else None
+        now, now_version = self.places.versioned(NOW)
+        intent, intent_version = self.intents.versioned(INTENT)
         # Read after its version: if somebody adds to it in between, a change gets a Conflict.
-        newest = self.handle.reader.tail(keys.transitions, 1)
-        last = self.transition(newest[0]) if newest else None
+        newest = self.log.tail(LOG, 1)
+        last = newest[0] if newest else None
         number, version = (last.number, last.version) if last is not None else (0, 0)
         if now is not None and not self._logged(now, last):
             # Another timeline made it: the entry that brought it here tells it from all others.
-            now = {**now, "version": -now_version}
+            now = structs.replace(now, version=-now_version)
         versions = (now_version, intent_version, log)
-        expects = dict(zip(self._expected, versions, strict=True))
+        expects = dict(zip(self.expected, versions, strict=True))
         return Seen(now, intent, number, version, expects)
 
-    def _logged(self, now: dict[str, Any], last: Transition | None) -> bool:
+    def _logged(self, now: Place, last: Attempt | None) -> bool:
         """Whether the log has what made a state; if it was cleaned, nobody can tell."""
-        version = now.get("version", 0)
-        if last is None or version > last.version:
+        if last is None or now.version > last.version:
             return False
-        made = last if last.version == version and last.success else self._maker(version)
-        return made is None or made.id == now.get("id")
+        newest = last.version == now.version and last.error is None
+        made = last if newest else self._maker(now.version)
+        return made is None or made.id == now.id
 
-    def wrote(self, seen: Seen, entry: int, last: Transition, written: list[Operation]) -> None:
+    def wrote(self, seen: Seen, entry: int, last: Attempt, **made: Any) -> None:
         """Remember what a change has just made, unless a gate may have made it something else."""
-        if self.handle.core.gates.front:
+        if self.line.core.gates.front:
             return
-        values = {one.key: one.value for one in written}
-        expects = {key: entry if key in values else seen.expects[key] for key in self._expected}
-        intent = None if self.keys.intent in values else seen.intent
-        now = values.get(self.keys.now, seen.now)
+        written = {self.log_key: True, self.now_key: NOW in made, self.intent_key: INTENT in made}
+        expects = {key: entry if written[key] else seen.expects[key] for key in self.expected}
+        now, intent = made.get(NOW, seen.now), made.get(INTENT, seen.intent)
         self._last = Seen(now, intent, last.number, last.version, expects)
 
     def look_whole(self) -> Seen:
@@ -368,10 +345,8 @@ class Looker:
 
     def read_data(self, seen: Seen) -> dict[str, Any]:
         """The data of a machine that was looked at; they must not change until it is changed."""
-        key = self.keys.data
-        data, version = self.handle.reader.versioned((key,), False).get(key, ({}, 0))
-        seen.expects[key] = version
-        seen.data = data
+        found = self.line.reader.versioned((self.data_key,), False)
+        seen.data, seen.expects[self.data_key] = found.get(self.data_key, ({}, 0))
         return seen.data
 
     def snapshot(self, definition: MachineDefinition) -> MachineSnapshot | None:
@@ -381,67 +356,57 @@ class Looker:
 
     def snapshot_at(self, definition: MachineDefinition, point: Any) -> MachineSnapshot | None:
         """Where the machine was at a point of its scope."""
-        found = self.handle.view(point).reader.get_many((self.keys.now, self.keys.data))
-        return self.shown(definition, found.get(self.keys.now), found.get(self.keys.data, {}))
+        then = MachineBook(self.line.view(point), self.name)
+        return self.shown(definition, then.places.get(NOW), then.value(self.data_key, {}))
 
     def shown(
         self,
         definition: MachineDefinition,
-        now: dict[str, Any] | None,
+        now: Place | None,
         data: dict[str, Any],
         pending: MachineIntent | None = None,
     ) -> MachineSnapshot | None:
         """What is stored, as it is handed out."""
         if now is None:
             return None
-        try:
-            return MachineSnapshot(
-                self.agent,
-                self.name,
-                now["state"],
-                data,
-                now["version"],
-                moment(now["created"]),
-                moment(now["updated"]),
-                copied(now.get("metadata", {})),
-                definition.prompt(now["state"], data),
-                pending,
-                now["version"] < 0,
-            )
-        except (KeyError, TypeError):
-            raise DamagedRecordError(
-                f"{self.agent}: what the machine {self.name!r} keeps cannot be read; restore a "
-                "checkpoint"
-            ) from None
+        return MachineSnapshot(
+            self.agent,
+            self.name,
+            now.state,
+            data,
+            now.version,
+            moment(now.created),
+            moment(now.updated),
+            copied(now.metadata),
+            definition.prompt(now.state, data),
+            pending,
+            now.version < 0,
+        )
 
     # the log
 
-    def transition(self, stored: Any) -> Transition:
+    def transition(self, one: Attempt) -> Transition:
         """A transition as it is handed out."""
-        return Transition.of(self.agent, self.name, stored)
-
-    def slice(self, start: int, stop: int) -> list[Transition]:
-        """Transitions by their places in the log."""
-        found = self.handle.reader.slice(self.keys.transitions, start, stop)
-        return [self.transition(one) for one in found]
+        way = one.kind, one.origin, one.target, one.trigger
+        when = moment(one.time)
+        return Transition(
+            one.number, one.id, self.agent, self.name, *way, when, one.version, one.error
+        )
 
     def length(self) -> int:
         """How many transitions the log has."""
-        return self.handle.reader.length(self.keys.transitions)
+        return self.log.length(LOG)
 
     def each(self, start: int = 0, stop: int | None = None) -> Iterator[Transition]:
         """Transitions by their places, oldest first, read page by page."""
         end = self.length() if stop is None else stop
         for place in range(start, end, PAGE):
-            yield from self.slice(place, min(place + PAGE, end))
+            yield from map(self.transition, self.log.slice(LOG, place, min(place + PAGE, end)))
 
     def newest_first(self) -> Iterator[Transition]:
         """All transitions, read page by page."""
-        end = self.length()
-        while end > 0:
-            start = max(0, end - PAGE)
-            yield from reversed(self.slice(start, end))
-            end = start
+        for end in range(self.length(), 0, -PAGE):
+            yield from map(self.transition, reversed(self.log.slice(LOG, max(0, end - PAGE), end)))
 
     def transitions(
         self,
@@ -476,17 +441,17 @@ class Looker:
         aim = version + after
         while low < high:  # versions never fall along the log
             middle = (low + high) // 2
-            [found] = self.slice(middle, middle + 1)
+            [found] = self.log.slice(LOG, middle, middle + 1)
             low, high = (middle + 1, high) if found.version < aim else (low, middle)
         return low
 
     # versions
 
-    def _maker(self, version: int) -> Transition | None:
+    def _maker(self, version: int) -> Attempt | None:
         """The transition that made a version; None if the log has none."""
         place = self.place_of(version)
-        found = self.slice(place, place + 1)
-        made = [one for one in found if one.version == version and one.success]
+        found = self.log.slice(LOG, place, place + 1)
+        made = [one for one in found if one.version == version and one.error is None]
         return made[0] if made else None
 
     def entry_of(self, version: int) -> str:
@@ -498,11 +463,11 @@ class Looker:
                 f"{self.agent}: the log of the machine {self.name!r} knows no version {version}; "
                 "see transitions()"
             )
-        own = self.handle.timeline
-        lines = [one.name for one in self.handle.history.timelines() if one.name != own]
+        own = self.line.timeline
+        lines = [one.name for one in self.line.history.timelines() if one.name != own]
         for line in (own, *lines):
-            handle = self.handle.on(line)
-            for since in (_begin(handle, made.timestamp), 1):  # the clock may have been set back
+            handle = self.line.on(line)
+            for since in (_begin(handle, made.time), 1):  # the clock may have been set back
                 if (found := self._entry(handle, made, since)) is not None:
                     return f"{line}@{found}"
         raise PointNotFoundError(
@@ -510,23 +475,21 @@ class Looker:
             "is kept"
         )
 
-    def _entry(self, handle: LineHandle, made: Transition, since: int) -> int | None:
-        low = since
-        while page := handle.history.log(
-            key=self.keys.now, since=low, limit=32, newest_first=False
-        ):
+    def _entry(self, handle: LineHandle, made: Attempt, since: int) -> int | None:
+        low, key = since, self.now_key
+        while page := handle.history.log(key=key, since=low, limit=32, newest_first=False):
             for entry in page:
-                found = handle.view(entry.sequence).reader.get(self.keys.now)
+                found = handle.view(entry.sequence).reader.get(key)
                 if found is not None and found.get("id") == made.id:
                     return entry.sequence
             low = page[-1].sequence + 1
         return None
 
 
-def _begin(handle: LineHandle, time: datetime) -> int:
+def _begin(handle: LineHandle, time: int) -> int:
     """An entry before which nothing of a time is to be found, if clocks never step."""
     try:
-        return handle.history.points.at_time(microseconds(time))
+        return handle.history.points.at_time(time)
     except PointNotFoundError:
         return 1
 

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.agents.machines.definition import broken
 from holdfast.agents.machines.machine_records import (
+    INTENT,
+    LOG,
     MOST_ERROR,
-    TIME,
-    Looker,
+    NOW,
+    Attempt,
+    MachineBook,
     MachineIntent,
     MachineSnapshot,
     MachineStep,
+    Place,
     Seen,
     Transition,
 )
@@ -30,7 +34,6 @@ from holdfast.errors import (
 )
 from holdfast.store.inner import (
     UPDATES,
-    Operation,
     ScopedChange,
     again_in_steps,
     build_change,
@@ -38,7 +41,7 @@ from holdfast.store.inner import (
     handle_of,
     look,
     same,
-    sticky,
+    sticky_along,
 )
 from holdfast.store.names.arguments import check_text
 from holdfast.store.names.cause import cause_now
@@ -60,14 +63,11 @@ class Routines:
         self._meter = self._handle.core.meter
         self.definition = definition
         self.name = name
-        self._looker = Looker(self._handle, name)
-        self._keys = self._looker.keys
-        self._where = f"{self._looker.agent}: the machine {name!r}"
-        self._declared = False
-        """Whether its log was seen to be sticky: that is asked until it is so, for it is a read."""
+        self._book = MachineBook(self._handle, name)
+        self._where = f"{self._book.agent}: the machine {name!r}"
 
     def _snapshot(self) -> MachineSnapshot | None:
-        return self._looker.snapshot(self.definition)
+        return self._book.snapshot(self.definition)
 
     def _look(self, function: Callable[[], Any]) -> Step:
         """A step that looks at what is stored."""
@@ -101,11 +101,11 @@ class Routines:
         try:
             yield from self._apply(seen, step, "start")
         except Conflict:  # perhaps because somebody else has just started it
-            seen = yield self._look(self._looker.look_whole)
+            seen = yield self._look(self._book.look_whole)
             if seen.now is None or data:
                 raise
             return seen
-        started: Seen = yield self._look(self._looker.look_whole)
+        started: Seen = yield self._look(self._book.look_whole)
         return started
 
     def _quick(self, trigger: str, input: Mapping[str, Any]) -> tuple[Seen, MachineStep] | None:
@@ -113,7 +113,7 @@ class Routines:
 
         Like a set, it is made without looking first: the change expects that nobody moved it.
         """
-        seen = self._looker.last_seen()
+        seen = self._book.last_seen()
         known = not input and seen.intent is None and isinstance(trigger, str)
         arrow = self.definition.arrow(seen.state, trigger) if known else None
         if arrow is None or not is_bare(self.definition, seen.state, arrow):
@@ -126,7 +126,7 @@ class Routines:
         """All that comes before actions and work; if there is work, the intent is stored."""
         check_text(trigger, "a trigger", 128, least=1)
         given = copied(dict(input))
-        seen = yield self._look(self._looker.look)
+        seen = yield self._look(self._book.look)
         self._refuse_open(seen)
         if seen.now is None:
             seen = yield from self._started(seen, {})
@@ -146,7 +146,7 @@ class Routines:
                 if no is not None:
                     raise self._refused(trigger, [no])
             if arrow.work is not None:
-                begun = self._looker.time()
+                begun = self._book.time()
                 given = copied(step.input)  # functions may change theirs
                 now = MachineIntent(step.id, trigger, step.origin, step.target, given, begun)
                 yield from self._put_intent(seen, now)
@@ -158,12 +158,12 @@ class Routines:
 
     def _give_data(self, seen: Seen, step: MachineStep, arrow: MachineArrow) -> Steps[None]:
         """Let a step have the data, as functions get them."""
-        yield self._look(lambda: self._looker.read_data(seen))
+        yield self._look(lambda: self._book.read_data(seen))
         assert seen.now is not None
         kept = {name: copied(step.input[name]) for name in arrow.keep if name in step.input}
         there = self.definition.states[arrow.to]
         step.data = {**copied(there.data), **copied(seen.data or {}), **kept}
-        step.metadata = copied(seen.now.get("metadata", {}))
+        step.metadata = copied(seen.now.metadata)
 
     def _carry_out(
         self,
@@ -233,8 +233,8 @@ class Routines:
         """
         wrong = "what it has begun could not be read"
         try:
-            seen = yield self._look(self._looker.look)
-            if seen.intent != intent:
+            seen = yield self._look(self._book.look)
+            if not seen.works_on(intent):
                 return False  # another has taken it over
             if undo is not None:
                 wrong = "its undo failed, too"
@@ -262,22 +262,36 @@ class Routines:
     # what is stored
 
     def _plan(
-        self, operations: list[Operation], expects: dict[str, int], step: MachineStep | None = None
+        self,
+        expects: dict[str, int],
+        step: MachineStep | None = None,
+        *,
+        log: Attempt | None = None,
+        data: dict[str, Any] | None = None,
+        **kept: Any,
     ) -> Plan:
-        """A change of the machine's keys, and of what an action has written besides; its entry.
+        """A change of what the machine keeps, and of what an action has written besides; its entry.
 
-        Restores leave the log alone from then on, also if it came here with a state from elsewhere.
+        `kept`: what becomes of `now` and of the `intent`.
         """
+        book, part = self._book, ScopedChange(self._handle.reader, owner=True)
+        if NOW in kept:
+            book.places.page(part).put(NOW, kept[NOW])
+        if log is not None:
+            book.log.page(part).extend(LOG, [log])
+        if data is not None:
+            part.set(book.data_key, data)
+        if INTENT in kept:
+            book.intents.page(part).put(INTENT, kept[INTENT])
         head = None
-        if not self._declared:
-            declaring = sticky(self._handle, self._keys.sticky)
-            self._declared = not declaring
-            operations = [*operations, *declaring]
         if step is not None:
             step.change.over = True
-            operations = [*operations, *step.change.operations]
+            part.operations += step.change.operations
             expects = {**step.change.expects, **expects}
             head = step.change.head
+        # Not a change of parts, which looks for more: a transition costs little more than a set.
+        known = part._reader.declared_here, part._reader.declared
+        operations = [*part.operations, *sticky_along(part.operations, *known)]
         target = (self._handle.scope, self._handle.timeline, operations, expects, head)
         change = build_change(self._handle.core, [target], cause=cause_now())
         return change, lambda written: written[0].sequence
@@ -286,11 +300,31 @@ class Routines:
         """The one change: the new state, the data if they differ, the log, the intent's end."""
 
         def plan() -> Plan:
-            made, operations = self._operations(seen, step, kind)
-            change, entry_of = self._plan(operations, seen.expects, step)
+            record = self._attempt(seen, step, kind, seen.version + 1)
+            before, created = seen.now, record.time
+            if before is not None:
+                created = before.created
+            # Without data nobody was given metadata, either.
+            metadata = before.metadata if before and seen.data is None else step.metadata
+            kept: dict[str, Any] = {
+                NOW: Place(
+                    state=step.target,
+                    version=record.version,
+                    id=record.id,
+                    created=created,
+                    updated=max(created, record.time),
+                    metadata=metadata,
+                )
+            }
+            if before is None or seen.intent is not None:
+                kept[INTENT] = None
+            new = before is None or (seen.data is not None and not same(seen.data, step.data))
+            data = step.data if new else None
+            change, entry_of = self._plan(seen.expects, step, log=record, data=data, **kept)
 
             def finish(written: Any) -> Transition:  # also if who waits for it was cancelled
-                self._looker.wrote(seen, entry_of(written), made, operations)
+                self._book.wrote(seen, entry_of(written), record, **kept)
+                made = self._book.transition(record)
                 made.counted(self._meter, perf_counter() - step.begun)
                 return made
 
@@ -301,63 +335,31 @@ class Routines:
 
     def _commit(self, seen: Seen, plan: Callable[[], Plan]) -> Steps[Any]:
         """Commit a plan, again while others only add failed attempts to the log; what it gives."""
-        own = {self._keys.now, self._keys.transitions, self._keys.intent}
+        own = set(self._book.expected)
         for _ in range(UPDATES):
             try:
                 return (yield commit(self._state, plan()))
             except Conflict as conflict:  # failed attempts of others are in nobody's way
                 if not conflict.keys or not own.issuperset(conflict.keys):
                     raise
-                again = yield self._look(self._looker.look)
-                if not same(again.now, seen.now) or again.intent != seen.intent:
+                again = yield self._look(self._book.look)
+                if _made_by(again) != _made_by(seen) or not again.works_on(seen.intent):
                     raise
                 seen.number, seen.version = again.number, again.version
                 seen.expects |= again.expects
-        raise Conflict(f"{self._where}: others were always faster; try again", [self._keys.now])
+        raise Conflict(f"{self._where}: others were always faster; try again", list(own))
 
-    def _operations(
-        self, seen: Seen, step: MachineStep, kind: str
-    ) -> tuple[Transition, list[Operation]]:
-        keys, before = self._keys, seen.now
-        if before is None:  # the scope may be another one of that name by now
-            self._declared = False
-        made = self._transition(seen, step, kind, seen.version + 1)
-        record = made.stored()
-        time = record[TIME]
-        created = before["created"] if before is not None else time
-        now = {
-            "state": step.target,
-            "version": made.version,
-            "id": made.id,
-            "created": created,
-            "updated": max(created, time),
-        }
-        # Without data nobody was given metadata, either.
-        metadata = before.get("metadata") if before and seen.data is None else step.metadata
-        if metadata:
-            now["metadata"] = metadata
-        operations = [
-            Operation("set", keys.now, now),
-            Operation("append", keys.transitions, [record]),
-        ]
-        if before is None or (seen.data is not None and not same(seen.data, step.data)):
-            operations.append(Operation("set", keys.data, step.data))
-        if before is None or seen.intent is not None:
-            operations.append(Operation("set", keys.intent, None))
-        return made, operations
-
-    def _transition(
+    def _attempt(
         self, seen: Seen, step: MachineStep, kind: str, version: int, error: str | None = None
-    ) -> Transition:
+    ) -> Attempt:
         way = (kind, step.origin, step.target, step.trigger)
-        agent, time = self._looker.agent, self._looker.time()
-        return Transition(seen.number + 1, step.id, agent, self.name, *way, time, version, error)
+        time = self._handle.core.clock.claimed()
+        return Attempt(seen.number + 1, step.id, *way, time, version, error)
 
     def _put_intent(self, seen: Seen, intent: MachineIntent) -> Steps[None]:
         """Say that this transition is being worked on; what it rests on must still be so."""
-        operation = Operation("set", self._keys.intent, intent.stored())
-        entry = yield from self._commit(seen, lambda: self._plan([operation], seen.expects))
-        seen.expects[self._keys.intent] = entry
+        entry = yield from self._commit(seen, lambda: self._plan(seen.expects, intent=intent))
+        seen.expects[self._book.intent_key] = entry
         seen.intent = intent
 
     def _failed(
@@ -378,24 +380,23 @@ class Routines:
         self, step: MachineStep, why: str, kind: str, close: MachineIntent | None
     ) -> Steps[None]:
         """Add a failed attempt to the log, and end its intent if it is still the one."""
-        keys = self._keys
-        told = False
+        told, book = False, self._book
         seconds = perf_counter() - step.begun
 
         def add() -> Steps[None]:
             nonlocal told
-            seen = yield self._look(self._looker.look)
-            made = self._transition(seen, step, kind, seen.version, why[:MOST_ERROR])
+            seen = yield self._look(book.look)
+            record = self._attempt(seen, step, kind, seen.version, why[:MOST_ERROR])
             if not told:  # it failed, whether or not that can be written down
                 told = True
-                made.counted(self._meter, seconds)
-            operations = [Operation("append", keys.transitions, [made.stored()])]
-            expects = {keys.transitions: seen.expects[keys.transitions]}
-            if close is not None and seen.intent == close:
-                operations.append(Operation("set", keys.intent, None))
-                expects[keys.intent] = seen.expects[keys.intent]
-            entry = yield commit(self._state, self._plan(operations, expects))
-            self._looker.wrote(seen, entry, made, operations)
+                book.transition(record).counted(self._meter, seconds)
+            ends = close is not None and seen.works_on(close)
+            kept = {INTENT: None} if ends else {}
+            expects = {book.log_key: seen.expects[book.log_key]}
+            if ends:
+                expects[book.intent_key] = seen.expects[book.intent_key]
+            entry = yield commit(self._state, self._plan(expects, log=record, **kept))
+            book.wrote(seen, entry, record, **kept)
 
         yield from again_in_steps(add)
 
@@ -427,7 +428,7 @@ class Routines:
 
     def _look_at_rest(self) -> Steps[Seen]:
         """All of a machine that was started and is not at work; any other is refused."""
-        seen: Seen = yield self._look(self._looker.look_whole)
+        seen: Seen = yield self._look(self._book.look_whole)
         if seen.now is None:
             text = "it was never started"
             raise TransitionRefusedError(f"{self._where}: {text}; start() it", [text])
@@ -443,6 +444,11 @@ class Routines:
                 "was interrupted; then recover() or settle() it",
                 seen.intent,
             )
+
+
+def _made_by(seen: Seen) -> str | None:
+    """The id of the transition that made where a machine is."""
+    return seen.now.id if seen.now is not None else None
 
 
 def call(function: Callable[..., Any], step: MachineStep) -> Step:

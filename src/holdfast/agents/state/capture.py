@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from holdfast.agents.machines.machine_records import MAIN, Keys
+from holdfast.agents.machines.machine_records import DATA, MAIN, NOW, machine_key
 from holdfast.agents.state.components import SCHEMA
 from holdfast.checkpoints.locate import Compression, describe
 from holdfast.store.inner import handle_of, made, moment
@@ -156,8 +156,7 @@ _FLAT = ("state", "conversation", "configuration", "tool_usage", "execution_stat
 
 def _state(source: Any, state: Any) -> tuple[str, Any]:
     """Where the agent is: as its machine has it, if it has one, else as the component says."""
-    machine = Keys.of(MAIN)
-    now = source.get(machine.now)
+    now = source.get(machine_key(MAIN, NOW))
     if now is not None:
-        return now["state"], source.get(machine.data)
+        return now["state"], source.get(machine_key(MAIN, DATA))
     return ("", None) if state is None else (state.name, state.data)

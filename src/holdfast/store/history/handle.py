@@ -427,7 +427,8 @@ class ChangeParts:
         if all(part.empty for part in self.parts.values()):
             return None
         for part in self.parts.values():
-            part.operations += sticky_along(part.operations, part._reader.declared)
+            known = part._reader.declared_here, part._reader.declared
+            part.operations += sticky_along(part.operations, *known)
         noted = [one for part in self.parts.values() for one in part.operations]
         self._handle.core.subjects.expect({one.subject for one in noted})
         if is_longer([one.value for one in noted], MUCH):

@@ -473,6 +473,15 @@ class Reader:
         timeline = self.now()
         return timeline.declared if timeline is not None else NOTHING
 
+    def declared_here(self) -> Declared:
+        """The same as far as this process has read it, without looking for what is new."""
+        ledger = self.core.held.get(self.scope)
+        if ledger is None:
+            return NOTHING
+        number = 0 if self.timeline == "main" else ledger.names.get(self.timeline, -1)
+        line = ledger.timelines.get(number)
+        return line.declared if line is not None else NOTHING
+
     @_rebuilding
     def length(self, key: str) -> int:
         """Number of items of a list; 0 if the key is absent."""

@@ -23,7 +23,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib import import_module
 from typing import Any, ClassVar
 
@@ -236,6 +236,12 @@ class Index:
         self._first = {one[0] for one in (*(e.prefix for e in entries), *(e.along for e in led))}
         """How keys begin at all that are owned, or come along: most are told by that."""
         self._leaders = _pattern(one.along for one in led)
+        self.sticky = lru_cache(8192)(self._sticky)
+        """How keys begin that restores leave alone with a key; empty if they do not."""
+
+    def _sticky(self, key: str) -> str:
+        rule = self.rule(key)
+        return rule.sticky(key) if rule is not None else ""
 
     def rule(self, key: str) -> Owned | None:
         """The declaration that says most of a key."""

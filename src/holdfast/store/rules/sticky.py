@@ -45,19 +45,21 @@ def sticky_prefixes(declared: Declared) -> tuple[str, ...]:
 
 
 def sticky_along(
-    operations: Sequence[Operation], declared: Callable[[], Declared]
+    operations: Sequence[Operation], *asked: Callable[[], Declared]
 ) -> list[Operation]:
-    """What a change has to declare with the first records of features that restores leave alone."""
-    rule_of = TABLE.index.rule
-    owned = [(one.key, rule_of(one.key)) for one in operations if one.kind in ("set", "append")]
-    prefixes = {rule.sticky(key) for key, rule in owned if rule is not None} - {""}
-    if not prefixes:
-        return []
+    """What a change has to declare with the first records of features that restores leave alone.
+
+    `asked` tell what is declared: the first that knows enough is enough.
+    """
+    of = TABLE.index.sticky
+    prefixes = {of(one.key) for one in operations if one.kind in ("set", "append")} - {""}
+    for declared in asked:
+        if not prefixes:
+            return []
+        prefixes -= set(declared().prefixes(Sticky))
     noted = {one.key for one in operations}
-    known = declared().of(Sticky)
-    wanted = [one for one in map(Sticky, prefixes) if one not in known]
-    made = [Operation("set", one.key, one.data()) for one in wanted if one.key not in noted]
-    return sorted(made, key=lambda one: one.key)
+    made = [Operation("set", one.key, one.data()) for one in map(Sticky, sorted(prefixes))]
+    return [one for one in made if one.key not in noted]
 
 
 def apart(prefixes: Iterable[str]) -> tuple[str, ...]:
