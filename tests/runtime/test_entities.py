@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import random
 import re
 import subprocess
 import sys
@@ -79,9 +80,18 @@ def test_an_update_merges_and_none_deletes(entities: Entities) -> None:
 @pytest.mark.spec("X38")
 def test_create_of_an_existing_id_must_not_silently_wipe_properties(entities: Entities) -> None:
     entities.create("agent", {"a": 1}, id="x")
-    with pytest.raises(EntityExistsError, match="has an entity x already"):
+    with pytest.raises(EntityExistsError, match="x is there already"):
         entities.create("tool", {"b": 1}, id="x")
     assert (entities.get("x").type, entities.get("x").properties) == ("agent", {"a": 1})
+
+
+def test_an_id_that_is_drawn_and_taken_is_drawn_again(
+    entities: Entities, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        monkeypatch.setattr("holdfast.runtime.entities._random", random.Random(7))
+        entities.create("agent")
+    assert entities.count("agent") == 2
 
 
 @pytest.mark.spec("X29")

@@ -145,7 +145,7 @@ class HookRunner:
     def _turn(self) -> float:
         try:
             if self._lease is None and not self._taken():
-                self._judge(self._cursor.get())
+                self._judge(lag(self._core, self._cursor.get()))
                 return WAIT
             return self._told()
         except StoreClosedError:
@@ -193,12 +193,16 @@ class HookRunner:
         """Tell the hook of a batch, then note that it was."""
         assert self._watch is not None
         lines: dict[str, _Line] = {}
-        count, end = 0, time.monotonic() + self._interval
+        count, end, whole = 0, time.monotonic() + self._interval, False
         for entry in self._watch:
-            count += self._sort(entry, lines)
+            if found := happened(self._store, self._hook, entry):
+                lines.setdefault(str(entry.scope), _Line()).events.extend(found)
+                count += len(found)
             # Others may write without end what does not concern it.
             if count >= self._batch or self._ending or time.monotonic() >= end:
                 break
+        else:
+            whole = True
         position = Position(self._watch.position)
         results: list[dict[str, Any]] = []
         if lines and not self._run(lines, results):
@@ -208,7 +212,8 @@ class HookRunner:
         self._position = position
         if count or time.monotonic() > self._noted + IDLE:
             self._note()
-        self._judge(position)
+        # Where the feed ends is asked in each of its lanes: not by who has come to its end.
+        self._judge(0 if whole else lag(self._core, position))
         return 0.0 if count >= self._batch else self._interval
 
     def _note(self) -> None:
@@ -222,20 +227,12 @@ class HookRunner:
             raise LeaseLostError(f"another process runs the hook {self._hook.name}")
         self._saved = self._position
 
-    def _judge(self, position: Position | None) -> None:
-        """Note how far behind it is, and warn once of too much."""
-        behind = lag(self._core, position)
+    def _judge(self, behind: int) -> None:
+        """Note how many commits it is behind, and warn once of too many."""
         before, self._hook.metrics.behind = self._hook.metrics.behind, behind
         if behind > self._hook.max_queue_size >= before:
             self._core.meter.add(HOOKS, (self._hook.name, "behind"))
             log.warning("the hook %s is %d commits behind", self._hook.name, behind)
-
-    def _sort(self, entry: Entry, lines: dict[str, _Line]) -> int:
-        """Put the events of an entry that the hook wants behind those of its scope."""
-        found = happened(self._store, self._hook, entry)
-        if found:
-            lines.setdefault(str(entry.scope), _Line()).events.extend(found)
-        return len(found)
 
     # telling
 
@@ -268,7 +265,7 @@ class HookRunner:
                 return not left
             if now > judged + WAIT:
                 judged = now
-                self._judge(self._position)
+                self._judge(lag(self._core, self._position))
 
     def _worker(self, free: deque[_Line], results: list[dict[str, Any]]) -> threading.Thread:
         thread = threading.Thread(

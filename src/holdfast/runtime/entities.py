@@ -11,7 +11,7 @@ are declared with the first of them find entities by any property, and relations
 
 from __future__ import annotations
 
-import secrets
+import random
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -34,9 +34,20 @@ from holdfast.runtime.runtime_records import (
     RelationRecord,
     pair_of,
 )
-from holdfast.store.inner import Begins, Book, BookPage, Lookup, Range, encode_term, handle_of
+from holdfast.store.inner import (
+    Begins,
+    Book,
+    BookPage,
+    ChangeParts,
+    Lookup,
+    Range,
+    encode_term,
+    handle_of,
+    look,
+    own_steps,
+)
 from holdfast.store.names.arguments import check_flag, check_limit, check_text, listed
-from holdfast.store.names.face import faced, writes
+from holdfast.store.names.face import Steps, faced, steps, write, writes
 from holdfast.store.names.items import Page
 from holdfast.store.state import State, View
 
@@ -50,6 +61,7 @@ MOST_DEPTH = 5
 DIRECTIONS = ("outgoing", "incoming", "both")
 INCLUDE = frozenset(("properties", "relationships"))
 _MISSING: Any = object()
+_random = random.Random()
 
 
 def _iso(seconds: float) -> str:
@@ -127,19 +139,20 @@ class Entities:
 
     # entities
 
-    @writes
+    @steps
     def create(
         self, type: str, properties: Mapping[str, Any] | None = None, *, id: str | None = None
-    ) -> Entity:
+    ) -> Steps[Entity]:
         """Make an entity; its id is `TYPE_` and eight hexadecimal digits unless you give one.
 
         Refused with `EntityExistsError` if there is one of that id, which stays as it is. A
         property of None is left out.
         """
-        return self._created([(type, properties, id)])[0]
+        made = yield from self._created([(type, properties, id)])
+        return made[0]
 
-    @writes
-    def bulk_create(self, entities: Iterable[Mapping[str, Any]]) -> list[Entity]:
+    @steps
+    def bulk_create(self, entities: Iterable[Mapping[str, Any]]) -> Steps[list[Entity]]:
         """Make several in one change, all or none: mappings with `type`, `properties` and `id`."""
         asked = []
         for one in listed(entities, "bulk_create"):
@@ -148,29 +161,38 @@ class Entities:
                     "bulk_create takes mappings with type, and properties and id if you like"
                 )
             asked.append((one.get("type"), one.get("properties"), one.get("id")))
-        return self._created(asked)
+        return (yield from self._created(asked))
 
-    def _created(self, asked: list[tuple[Any, Any, str | None]]) -> list[Entity]:
-        made: dict[str, EntityRecord] = {}
-        now = self._now()
+    def _created(self, asked: list[tuple[Any, Any, str | None]]) -> Steps[list[Entity]]:
+        now, records = self._now(), []
         for type, properties, id in asked:
             check_name(type, "the type of an entity")
-            id = check_id(id) if id is not None else f"{type}_{secrets.token_hex(4)}"
-            if id in made:
-                raise EntityExistsError(f"{self._where()}: {id} is to be made twice")
             kept = {name: one for name, one in _checked(properties).items() if one is not None}
-            made[id] = EntityRecord.of(type, kept, now, now)
+            id = check_id(id) if id is not None else None
+            records.append((id, EntityRecord.of(type, kept, now, now)))
+        made: dict[str, EntityRecord] = {}
 
-        def note(page: BookPage[EntityRecord]) -> None:
-            for id, record in made.items():
-                if page.exists(id):
-                    raise EntityExistsError(
-                        f"{self._where()} has an entity {id} already; update changes it"
-                    )
+        def noted(parts: ChangeParts) -> None:
+            page = self._entities.page(parts.part(handle_of(self._state)))
+            made.clear()
+            for asked_id, record in records:
+                id = asked_id or _drawn(record.type)
+                while page.exists(id):
+                    if asked_id:
+                        said = (
+                            "is to be made twice" if id in made else "is there; update changes it"
+                        )
+                        raise EntityExistsError(f"{self._where()}: the entity {id} {said}")
+                    id = _drawn(record.type)
+                made[id] = record
                 page.put(id, record)
 
-        self._prepare()
-        self._entities.step(note, reason="entities created")
+        def note(parts: ChangeParts) -> Steps[None]:
+            yield look(self._state, noted, parts)
+
+        if self._undeclared():
+            yield write(self._prepare)
+        yield from own_steps(self._state, note, reason="entities created")
         return [_entity(id, record) for id, record in made.items()]
 
     @writes
@@ -444,10 +466,13 @@ class Entities:
 
     def _prepare(self, *more: Lookup) -> None:
         """Declare the lookups, where they are not."""
-        known = self._reader.declared().all
-        missing = [one for one in (PAIRS, ENDS, *more) if one not in known]
+        missing = self._undeclared(*more)
         if missing and isinstance(self._state, State):
             self._state.declare(*missing)
+
+    def _undeclared(self, *more: Lookup) -> list[Lookup]:
+        known = self._reader.declared().all
+        return [one for one in (PAIRS, ENDS, *more) if one not in known]
 
     def _shown(self, id: str, record: EntityRecord, wanted: set[str]) -> Entity:
         return _entity(id, record, tuple(self._both(id)) if "relationships" in wanted else ())
@@ -589,6 +614,11 @@ def fits(properties: Mapping[str, Any], name: str, condition: Any) -> bool:
     if term is not None:
         return term == encode_term(condition)
     return type(value) is type(condition) and bool(value == condition)
+
+
+def _drawn(type: str) -> str:
+    """An id that is most likely free. Not of `secrets`: that gives way to other threads."""
+    return f"{type}_{_random.getrandbits(32):08x}"
 
 
 def check_id(id: Any) -> str:

@@ -5,7 +5,9 @@ ticket = requests.submit("session-9", {"prompt": "…"}, id="r-17")
 requests.result(ticket, timeout=30)
 
 A session's queue is its mailbox. Whoever works at it holds the session's lease, so that no session
-is answered twice at once, by whatever processes. With `memory=True` queues are in memory alone.
+is answered twice at once, by whatever processes; it is kept for a moment, so that who asks again
+soon pays for three commits: it is asked, begun, answered. With `memory=True` queues are in memory
+alone.
 """
 
 from __future__ import annotations
@@ -16,9 +18,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from math import inf
 from typing import Any
 
 from holdfast.agents.mailbox import Letter, Mail, Mailbox, post
@@ -34,10 +38,12 @@ from holdfast.errors import (
 from holdfast.runtime.entities import check_id
 from holdfast.runtime.runtime_records import REQUESTS, RequestRecord
 from holdfast.store.inner import (
+    Asking,
     Bell,
     Book,
     BookPage,
     ChangeParts,
+    Lease,
     Operation,
     ScopedChange,
     again,
@@ -46,8 +52,10 @@ from holdfast.store.inner import (
     core_of,
     handle_of,
     keep,
+    lease_name,
     own_change,
     own_step,
+    taken,
 )
 from holdfast.store.names.arguments import check_count, check_flag, check_function, check_seconds
 from holdfast.store.names.background import Background
@@ -59,6 +67,10 @@ PENDING = REQUESTS.prefix + "pending/"
 DAY = 86_400.0
 LOOK = 0.25
 """Seconds between two looks for sessions that other processes have asked something of."""
+LINGER = 0.5
+"""Seconds for which a session's lease is kept once nothing of it is due."""
+LEASE = 30.0
+"""Seconds after which another machine takes up the sessions of one that is not heard of."""
 ANSWERED = 10_000
 """Answers of requests in memory that are kept until somebody asks for them."""
 
@@ -69,6 +81,18 @@ class RequestTicket:
 
     session: str
     id: str
+
+
+@dataclass(slots=True)
+class _Desk:
+    """A session whose lease this process holds."""
+
+    lease: Lease
+    mailbox: Mailbox
+    quiet: float = inf
+    """Since when nothing of it is due."""
+    mark: Any = None
+    """The mark of the session, if nothing waits: another one says that something came since."""
 
 
 class Request:
@@ -137,6 +161,7 @@ class Requests:
         self._due: dict[str, float] = {}
         """When sessions that wait are to be looked at."""
         self._at_work: set[str] = set()
+        self._desks: dict[str, _Desk] = {}
         self._lock = threading.Lock()
         self._bell = Bell()
         self._seen = -1
@@ -164,6 +189,8 @@ class Requests:
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=True, cancel_futures=True)
+        self._leave(list(self._desks))
+        self._at_work.clear()  # also of what was never begun
         if self._calls is not None:
             self._calls.shutdown(wait=False, cancel_futures=True)
             self._calls = None
@@ -218,15 +245,13 @@ class Requests:
             session, _, id = ticket.rpartition("/")
             ticket = RequestTicket(check_id(session), check_id(id))
         end = time.monotonic() + timeout if timeout is not None else None
-        while True:
-            found = self._answer(ticket)
-            if found is not None:
-                break
+        answer = self._answering(ticket)
+        while (found := answer()) is None:
             left = end - time.monotonic() if end is not None else LOOK
             if left <= 0:
                 raise TimeoutError(f"{ticket.session}/{ticket.id} was not answered in time")
             heard = self._bell if self._memory is not None else self._core.lanes.bell
-            yield wait(heard, lambda: self._answer(ticket) is not None, min(left, LOOK))
+            yield wait(heard, lambda: answer() is not None, min(left, LOOK))
         if found.status == "failed":
             raise RequestFailedError(
                 f"session:{ticket.session}: the request {ticket.id} has failed {found.attempts} "
@@ -236,10 +261,11 @@ class Requests:
             )
         return found.result
 
-    def _answer(self, ticket: RequestTicket) -> RequestRecord | None:
+    def _answering(self, ticket: RequestTicket) -> Callable[[], RequestRecord | None]:
+        """What gives the answer of a request, once there is one."""
         if self._memory is not None:
-            return self._memory.answers.get((ticket.session, ticket.id))
-        return self._book(ticket.session).get(f"done/{ticket.id}")
+            return partial(self._memory.answers.get, (ticket.session, ticket.id))
+        return partial(self._book(ticket.session).get, f"done/{ticket.id}")
 
     def _book(self, session: str) -> Book[RequestRecord]:
         return Book(self._store.session(session), REQUESTS, RequestRecord)
@@ -261,8 +287,12 @@ class Requests:
         """Sessions that have requests which are not answered."""
         if self._memory is not None:
             return self._memory.sessions()
-        start = len(PENDING)
-        return [key[start:] for key in self._index.reader.keys(PENDING, None, "")]
+        found = []
+        for key, mark in self._index.reader.items(PENDING, None, "", False):
+            desk = self._desks.get(key.removeprefix(PENDING))
+            if desk is None or desk.mark != mark:
+                found.append(key.removeprefix(PENDING))
+        return found
 
     def _mailbox(self, session: str) -> Mailbox:
         return Mailbox(self._store.session(session), retry=self._retry)
@@ -279,9 +309,14 @@ class Requests:
                 del self._due[session]
                 self._at_work.add(session)
             later = min(self._due.values(), default=now + LOOK)
+            old = [one for one, desk in self._desks.items() if desk.quiet + LINGER <= now]
+            quiet = [one for one in old if one not in self._at_work]
+            self._at_work.update(quiet)
+        assert self._pool is not None
         for session in due:
-            assert self._pool is not None
             self._pool.submit(self._work, session)
+        if quiet:
+            self._pool.submit(self._leave, quiet)
         return float(min(LOOK, max(0.001, later - now)))
 
     def _look(self) -> None:
@@ -319,34 +354,62 @@ class Requests:
 
     def _work_at(self, session: str) -> float | None:
         """The same of a session in the store; seconds until it is worth while again."""
-        mailbox = self._mailbox(session)
-        with self._store.lease(f"request/{session}", wait=0):
-            mailbox.interrupted()  # of whoever held the lease before, and ended
-            self._tell_set_aside(session, mailbox)
-            while not self._background._end.is_set():
-                due = self._next(session, mailbox)
-                if due is not None:
-                    return due or None
-        return 0.0
-
-    def _next(self, session: str, mailbox: Mailbox) -> float | None:
-        """Answer the next request; None if there may be more, else seconds to wait, 0 for ever."""
-        mark = self._index.reader.item(PENDING + session)
+        desk = self._desks.get(session)
+        if desk is None or desk.lease.over:
+            lease = taken(Asking(self._core, lease_name("request", session), LEASE, 0, None))
+            desk = _Desk(lease, self._mailbox(session))
+            with lease.fencing():
+                desk.mailbox.interrupted()  # of whoever held the lease before, and ended
+                self._tell_set_aside(session, desk.mailbox)
+            with self._lock:
+                self._desks[session] = desk
+        desk.quiet, desk.mark = inf, None
         try:
-            with mailbox.next() as mail:
+            with desk.lease.fencing():
+                while not self._background._end.is_set():
+                    due = self._next(session, desk)
+                    if due is not None:
+                        return due or None
+            return 0.0
+        finally:
+            desk.quiet = time.monotonic()
+
+    def _next(self, session: str, desk: _Desk) -> float | None:
+        """Answer the next request; None if there may be more, else seconds to wait, 0 for ever."""
+        try:
+            with desk.mailbox.next() as mail:
                 if mail is None:
-                    waiting = mailbox.waiting(limit=1)
-                    if waiting:
+                    mark = self._index.reader.get(PENDING + session)
+                    if waiting := desk.mailbox.waiting(limit=1):
                         return _until(waiting[0])
-                    self._idle(session, mark)
+                    desk.mark = mark  # what comes from now on changes it
                     return 0.0
                 self._answer_mail(session, mail)
         except LeaseLostError:
             raise
         except Exception:  # it is counted by the mailbox, which tries it again or sets it aside
-            self._tell_set_aside(session, mailbox)
-        self._core.lanes.bell.ring()
+            self._tell_set_aside(session, desk.mailbox)
         return None
+
+    def _leave(self, sessions: list[str]) -> None:
+        """Forget sessions that nothing has come of since, in one change; give their leases back."""
+
+        def note(parts: ChangeParts) -> None:
+            part = parts.part(self._index)
+            for session in sessions:
+                mark = self._desks[session].mark
+                if mark is not None and part.get(PENDING + session) == mark:
+                    part.delete(PENDING + session)
+
+        with suppress(HoldfastError):  # then they are looked at once more
+            own_step(handle_of(self._store), note)
+        for session in sessions:
+            self._desks[session].lease.release()
+        with self._lock:
+            for session in sessions:
+                del self._desks[session]
+            self._at_work.difference_update(sessions)
+        self._background.wake()
 
     def _answer_mail(self, session: str, mail: Mail) -> None:
         letter = mail.letter
@@ -365,16 +428,6 @@ class Requests:
         finally:
             with self._lock:
                 self._active.pop(request.id, None)
-
-    def _idle(self, session: str, mark: Any) -> None:
-        """Forget a session that has nothing left, unless something came meanwhile."""
-
-        def note(parts: ChangeParts) -> None:
-            part = parts.part(self._index)
-            if mark is not None and part.get(PENDING + session) == mark.value:
-                part.delete(PENDING + session)
-
-        own_step(handle_of(self._store), note)
 
     def _tell_set_aside(self, session: str, mailbox: Mailbox) -> None:
         """Answer requests that have failed for good."""
@@ -509,5 +562,5 @@ def _put(page: BookPage[RequestRecord], id: str, record: RequestRecord) -> None:
 def _until(letter: Letter) -> float:
     """Seconds until a letter may be tried again."""
     if letter.due is None:
-        return 0.05
+        return 0.005  # it came this moment
     return max(0.01, letter.due.timestamp() - time.time())

@@ -696,6 +696,8 @@ def _checked_items(
 def _value_of(stage: Stage, part: Part) -> Any:
     """What was asked for, with moments as they are, objects as `Typed` and sealed parts open."""
     codec = stage.ledger.codec
+    if type(part) is Atom:  # whose bytes are there already
+        return codec.plain_viewer.decode(part.data(codec))
     return codec.plain_viewer.decode(codec.encode(stage.ledger.splitter.plain_of(part)))
 
 

@@ -1,4 +1,4 @@
-"""What is known of a key besides its value: when it expires, and its class.
+"""What is known of a key besides its value: when it expires, its class, its schema's version.
 
 Stored as *meta* in front of the key's ref in the index, so that the root covers it: a msgpack
 array, trimmed, of
@@ -8,6 +8,7 @@ array, trimmed, of
 | 0 | when the key expires, 0 if never |
 | 1 | the term by which each read puts that off, 0 if none does |
 | 2 | the class that the write named, empty if it named none |
+| 3 | the version of the schema that the value was checked by, 0 if by none |
 
 Times are microseconds. A key without any of it has no meta, and costs nothing.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -67,6 +69,7 @@ class Meta(NamedTuple):
 NONE = Meta()
 
 
+@lru_cache(1024)  # keys of one schema, or of one class, all have the same
 def read_meta(meta: bytes) -> Meta:
     """The opposite of `Meta.pack`."""
     if not meta:
