@@ -80,7 +80,7 @@ def test_an_update_merges_and_none_deletes(entities: Entities) -> None:
 @pytest.mark.spec("X38")
 def test_create_of_an_existing_id_must_not_silently_wipe_properties(entities: Entities) -> None:
     entities.create("agent", {"a": 1}, id="x")
-    with pytest.raises(EntityExistsError, match="x is there already"):
+    with pytest.raises(EntityExistsError, match="the entity x is there; update"):
         entities.create("tool", {"b": 1}, id="x")
     assert (entities.get("x").type, entities.get("x").properties) == ("agent", {"a": 1})
 
