@@ -26,7 +26,7 @@ class Notes:
 
 def turns_of() -> tuple[Turns, list[list[str]]]:
     committed: list[list[str]] = []
-    return Turns(lambda: Notes(committed)), committed  # type: ignore[arg-type,return-value]
+    return Turns(lambda _: Notes(committed)), committed  # type: ignore[arg-type,return-value]
 
 
 def job(name: str, **options: Any) -> Job:

@@ -310,6 +310,19 @@ class ModelEntry(_Fields):
             self._set_odd(obj, odd or {})
         return obj
 
+    @cached_property
+    def shape(self) -> dict[str, Any] | None:
+        """All fields as they are unless they are given, if that is plain data and all that there is
+        to an object; what has no default is None."""
+        if self._private or not self._extra or any(make is None for _, make in self._fresh):
+            return None
+        return self._template | {name: make() for name, make in self._fresh if make is not None}
+
+    @cached_property
+    def required(self) -> frozenset[str]:
+        """Fields without a default."""
+        return frozenset(self._required)
+
     def _default(self, name: str, values: Any) -> Any:
         field = self.cls.model_fields[name]
         return field.get_default(call_default_factory=True, validated_data=values)

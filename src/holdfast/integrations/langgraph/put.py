@@ -363,7 +363,7 @@ _APPENDED: Any = object()
 class Draft:
     """A change of one thread while it is put together."""
 
-    def __init__(self, thread: Thread) -> None:
+    def __init__(self, thread: Thread, *, fresh: bool = True) -> None:
         self.thread = thread
         self.operations: list[Operation] = []
         self.expects: dict[str, int] = {}
@@ -378,8 +378,9 @@ class Draft:
         self._whole = False
         self._exact = True
         """Whether the values of short channels are encoded as they are."""
-        # All that is read for a change is of one moment; if that is over, the change fails.
-        self.reader = reader = thread.pinned()
+        # All that is read for a change is of one moment; if that is over, the change fails: then
+        # it is put together again, and the storage is asked what is the newest (`fresh`).
+        self.reader = reader = (None if fresh else thread.as_left()) or thread.pinned()
         line = reader.at
         self._before = line.sequence if line is not None else 0
         self.life = line.ledger.number if line is not None else 0
@@ -394,7 +395,7 @@ class Draft:
             self._versions[PARTS] = reader.version(PARTS)
             thread.parts.begin(self._versions[PARTS], reader.length(PARTS))
         thread.names.begin()
-        ledger = thread.core.ledger(thread.scope, create=True)
+        ledger = line.ledger if line is not None else thread.core.ledger(thread.scope, create=True)
         # What gates look at has to be there as a value.
         thread.parts.atom = ledger.splitter.atom if not thread.core.gates.front else None
 
@@ -447,9 +448,8 @@ class Draft:
         change.relaxed = relaxed
         written = thread.core.run(change)
         entry = written[0].sequence
-        ledger = thread.core.known(thread.scope)
         for lives in self.lives:
-            if lives is not None and ledger is not None:
+            if lives is not None and (ledger := thread.core.known(thread.scope)) is not None:
                 lives.note(ledger.number)
         thread.parts.stored(entry)
         if thread.names.new:

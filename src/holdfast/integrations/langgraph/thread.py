@@ -11,13 +11,13 @@ from holdfast.errors import DamagedRecordError, PrunedError, ScopeNotFoundError
 from holdfast.integrations.langgraph.messages import (
     Kept,
     Parts,
+    builder,
     collector_paused,
     long_list,
-    number_of,
     numbers,
     only_messages,
+    places_in,
     runs,
-    whole,
 )
 from holdfast.integrations.langgraph.thread_records import (
     COPYING,
@@ -33,7 +33,7 @@ from holdfast.integrations.langgraph.thread_records import (
     scope_of,
     thread_of,
 )
-from holdfast.integrations.langgraph.types import MESSAGE, Types
+from holdfast.integrations.langgraph.types import Types
 from holdfast.integrations.langgraph.write_queue import Turns
 from holdfast.seal.codec import Typed
 from holdfast.store.inner import PATCHED, Core, LineHandle, Reader, Trace, trace
@@ -80,10 +80,10 @@ class Thread:
         self.last_names = 0
         """The version of the names that was known then."""
 
-    def _draft(self) -> Draft:
+    def _draft(self, fresh: bool) -> Draft:
         from holdfast.integrations.langgraph.put import Draft
 
-        return Draft(self)
+        return Draft(self, fresh=fresh)
 
     def weigh(self) -> None:
         """Find out how much memory it takes; all threads together are asked for it often."""
@@ -112,6 +112,15 @@ class Thread:
         """Reads of the newest state that do not ask again and again whether it still is."""
         line = self.reader.now()
         return Reader(self.core, self.scope, "main", line) if line is not None else self.reader
+
+    def as_left(self) -> Reader | None:
+        """Reads of the state as the last change from here left it, as far as this process knows;
+        the storage is not asked. None if it is known that somebody else has written since."""
+        ledger = self.core.held.get(self.scope)
+        line = ledger.timelines.get(0) if ledger is not None else None
+        if line is None or line.gone or not 0 < self.last == line.sequence:
+            return None
+        return Reader(self.core, self.scope, "main", line)
 
     def life_now(self) -> int:
         """The number of the scope; 0 if it is not there."""
@@ -214,14 +223,14 @@ class Thread:
             found = loaded.page.values(loaded, reader)
             if found is not None:
                 return found
-        plain = self.plain_values(space, record, reader if newest else self.at(loaded.entry))
+        apart = self.long_values(space, record, reader if newest else self.at(loaded.entry))
         if newest and reader.version(space.head) != loaded.entry:
             # Somebody put a checkpoint meanwhile; what this one was is the state at its entry.
             return self._values(space, loaded._replace(newest=False))
-        values = self.values_of(plain, reader)
+        values = self.values_of(apart, reader, found := {})
         if newest:
-            self._remember(space, loaded, values)
-        return values
+            self.kept[space.ns] = (loaded.entry, found)
+        return self.values_of(record.values, reader) | values
 
     def known(self, space: Space, loaded: Loaded) -> dict[str, Kept]:
         """The long channels of a checkpoint whose messages are kept as bytes, all of them."""
@@ -250,19 +259,21 @@ class Thread:
         fresh = iter(kept.build())
         return self.types.build(plain, lambda _: next(fresh))  # type: ignore[no-any-return]
 
-    def values_of(self, plain: dict[str, Any], reader: Reader) -> dict[str, Any]:
-        """Channels of their plain forms, as new objects."""
-        plain = {name: long_list(value) for name, value in plain.items()}
+    def values_of(
+        self, plain: dict[str, Any], reader: Reader, kept: dict[str, Kept] | None = None
+    ) -> dict[str, Any]:
+        """Channels of their plain forms, as new objects; `kept` gets those that are messages."""
         parts = self.read_parts(_numbers(plain), reader)
-        return {name: self._channel(value, parts) for name, value in plain.items()}
-
-    def _channel(self, plain: Any, parts: dict[int, Any]) -> Any:
-        """A channel's value; most are lists of messages, which are built together."""
-        if type(plain) is list and all(type(one) is Typed and one.name == MESSAGE for one in plain):
-            places = (one.value for one in plain)
-            build = self.types.message_builder()
-            return [build(whole(place, parts[number_of(place)])) for place in places]
-        return self._build(plain, parts)
+        values: dict[str, Any] = {}
+        for name, value in plain.items():
+            places = places_in(value)
+            found = Kept.stored(self.types, places, parts) if places else None
+            values[name] = self._build(value, parts) if found is None else found.build()
+            if kept is not None and found is None and self.lists_messages(values[name]):
+                found = Kept.of(values[name])
+            if kept is not None and found is not None:
+                kept[name] = found
+        return values
 
     def plain_values(self, space: Space, record: Record, reader: Reader) -> dict[str, Any]:
         """All channels of a checkpoint in plain form, as the state that `reader` sees has them."""
@@ -277,14 +288,6 @@ class Thread:
             missing = next(name for key, name in keys.items() if key not in found)
             raise DamagedRecordError(f"{self.scope}: the value of channel {missing!r} is missing")
         return {keys[key]: value for key, value in found.items()}
-
-    def _remember(self, space: Space, loaded: Loaded, values: dict[str, Any]) -> None:
-        """Keep what the long channels of the newest checkpoint held, to compare with later."""
-        kept: dict[str, Any] = {}
-        for name in loaded.record.apart:
-            if self.lists_messages(values[name]):
-                kept[name] = Kept.of(values[name])
-        self.kept[space.ns] = (loaded.entry, {k: v for k, v in kept.items() if v is not None})
 
     def forget(self, space: Space) -> None:
         """Drop what is kept of a namespace."""
@@ -304,10 +307,13 @@ class Thread:
 
     def _build(self, plain: Any, parts: dict[int, Any], made: list[Any] | None = None) -> Any:
         """Objects of a plain form and the messages in it, which are noted in `made`."""
-        build = self.types.message_builder()
+        build = builder(self.types, parts)
+        places = places_in(plain)
+        if places is not None:
+            return [*map(build, places)]
 
         def message(ref: Typed) -> Any:
-            found = build(whole(ref.value, parts[number_of(ref.value)]))
+            found = build(ref.value)
             if made is not None:
                 made.append(found)
             return found
@@ -389,7 +395,7 @@ class Thread:
             held = reader.get(space.channel(name), [], None, True)
         else:
             held = record.values.get(name)
-        wanted = _numbers(long_list(held))
+        wanted = _numbers(held)
         for number, part in self.read_parts(wanted - self.parts.ids.keys(), reader).items():
             self.parts.learn(number, part)
 
@@ -595,10 +601,7 @@ class Page:
         if kept.keys() >= set(last.record.apart):
             return {}, kept
         plain = thread.long_values(space, last.record, thread.at(last.entry))
-        for name, value in thread.values_of(plain, thread.holding(last.entry)).items():
-            found = Kept.of(value) if thread.lists_messages(value) else None
-            if found is not None:
-                kept[name] = found
+        thread.values_of(plain, thread.holding(last.entry), kept)
         return plain, kept
 
 

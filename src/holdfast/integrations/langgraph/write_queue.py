@@ -52,7 +52,7 @@ class Job:
 class Turns:
     """One writer at a time; it writes for all that wait."""
 
-    def __init__(self, draft: Callable[[], Draft]) -> None:
+    def __init__(self, draft: Callable[[bool], Draft]) -> None:
         self._draft = draft
         self._change = threading.Condition()
         self._waiting: deque[Job] = deque()
@@ -62,9 +62,11 @@ class Turns:
         """Write it, or have it written; raises what stood in its way."""
         with self._change:
             self._waiting.append(job)
-            if job.puts is not None:
-                self._change.notify_all()
             try:
+                if job.patient:
+                    # Not as the one who leads: the checkpoint's own thread then writes both, and
+                    # no thread has to be woken before something is written.
+                    self._change.wait_for(lambda: job.done, GATHER)
                 while not job.done:
                     if self._busy:
                         self._change.wait()
@@ -75,9 +77,6 @@ class Turns:
                     self._waiting.remove(job)
         if job.error is not None:
             raise job.error
-
-    def _put_waits(self) -> bool:
-        return any(job.puts is not None for job in self._waiting)
 
     def _take(self) -> list[Job]:
         """Jobs that can be written together."""
@@ -97,8 +96,6 @@ class Turns:
         self._busy = True
         jobs: list[Job] = []
         try:
-            if own.patient:
-                self._change.wait_for(self._put_waits, GATHER)
             jobs = self._take()
             self._change.release()
             try:
@@ -127,8 +124,8 @@ class Turns:
                 job.error = error
             job.done = True
 
-    def _together(self, jobs: list[Job]) -> None:
-        draft = self._draft()
+    def _together(self, jobs: list[Job], *, fresh: bool = False) -> None:
+        draft = self._draft(fresh)
         cause: Any = None
         for job in jobs:
             job.apply(draft)
@@ -136,13 +133,14 @@ class Turns:
         draft.commit(cause, relaxed=all(job.relaxed for job in jobs))
 
     def _alone(self, job: Job) -> None:
-        for attempt in range(1, TRIES + 1):
+        for attempt in range(TRIES):
             try:
-                self._together([job])
+                # What this process knows mostly is the newest; if not, committing tells.
+                self._together([job], fresh=attempt > 0)
                 return
             except Conflict as conflict:
                 # Another process was faster, if it is the storage that says so.
-                if attempt == TRIES or not conflict.keys:
+                if attempt == TRIES - 1 or (attempt and not conflict.keys):
                     raise
 
 

@@ -138,7 +138,7 @@ def make_envelope(
     writer: bytes, epoch: int, before: bytes, commitment: bytes, statement: Statement | None = None
 ) -> bytes:
     """The envelope's bytes."""
-    head = b"\1\1" if statement else b"\1\0"
+    head = b"\1\1" if statement else NO_STATEMENT
     tail = statement.pack() if statement else b""
     return b"".join((head, writer, write_varint(epoch), before, commitment, tail))
 
@@ -147,6 +147,8 @@ clear_part = struct.Struct(">BB16sB32s32s").unpack_from
 """(format, flags, writer, key epoch, hash before, commitment) of a row, at one stroke. It holds if
 flags are 0 and the epoch is below 128: then the envelope has `CLEAR` bytes."""
 CLEAR = 83
+NO_STATEMENT = b"\1\0"
+"""How a row begins that is no checkpoint's."""
 
 
 def split_row(row: bytes) -> tuple[Envelope, bytes]:
@@ -227,6 +229,25 @@ def decode_body(data: bytes) -> Body:
     """The opposite of `encode_body`."""
     try:
         return read_body(data)
+    except msgspec.MsgspecError:
+        raise DamagedRecordError("an entry's body cannot be read") from None
+
+
+class _Atoms(msgspec.Struct, array_like=True, gc=False):
+    """What `Body` begins with, of which only the atoms are wanted."""
+
+    time: int
+    ops: msgspec.Raw = msgspec.Raw()
+    atoms: list[bytes] = []
+
+
+_read_atoms = msgspec.msgpack.Decoder(_Atoms).decode
+
+
+def decode_atoms(data: bytes) -> list[bytes]:
+    """The atoms of a body; the rest is not looked at."""
+    try:
+        return _read_atoms(data).atoms
     except msgspec.MsgspecError:
         raise DamagedRecordError("an entry's body cannot be read") from None
 

@@ -44,6 +44,7 @@ PACK = 4096
 """Bytes of a pack, and of the atoms inside an entry's row: one read gives little more than
 what was asked for, and rows stay few."""
 _PREFETCH = 256
+NOT_NAMED = "a value is not the one that the index names"
 TOGETHER = 1024
 """Values that are decoded at one stroke, if all of them are held."""
 Wanted = Sequence[tuple[bytes, Any]]
@@ -325,12 +326,37 @@ class Ledger:
         if not keys:
             return found
         read = self.storage.get(keys)
+        value_hash = self.value_hash
         for key, row in zip(keys, read, strict=True):
-            atoms = self.atoms_in(key, row)
-            found += [(ref, at, self._pick(key, atoms, ref, at)) for ref, at in by_row[key]]
+            atoms = self._atoms_of(key, row) if key[:1] == b"E" else self.atoms_in(key, row)
+            for ref, place in by_row[key]:
+                data = atoms[place[3]] if place[3] < len(atoms) else None
+                if data is None or value_hash(data) != ref[1:33]:
+                    raise self.damage(key, NOT_NAMED)
+                found.append((ref, place, data))
         if near is not None:
             near.offer(self, zip(keys, read, strict=True))
         return found
+
+    def _atoms_of(self, key: bytes, row: bytes | None) -> list[bytes]:
+        """The atoms of an entry, for who compares each with its ref.
+
+        That proves more than the commitment to the whole body, which is not compared here: whoever
+        reads a conversation opens the entry of each message.
+        """
+        try:
+            return self._checked(key, row, self._open_atoms)
+        except PrunedError:  # whoever has a state that is kept must not find this
+            raise self.damage(key, "it is missing") from None
+
+    def _open_atoms(self, key: bytes, row: bytes) -> list[bytes]:
+        plain_head = len(row) > entry.CLEAR and row[:2] == entry.NO_STATEMENT and row[18] < 128
+        start = entry.CLEAR if plain_head else len(entry.split_row(row)[0].data)
+        if len(row) == start:
+            raise self._no_body(self, key)
+        return entry.decode_atoms(
+            self.seal.open(self._ad + _BYTE[len(key)] + key, row, row[2:18], start)
+        )
 
     def named_atoms(self, key: bytes, row: bytes, wanted: Wanted) -> list[Found] | None:
         """Atoms in a row that may be anything; None unless it holds all that the refs name."""
@@ -348,7 +374,7 @@ class Ledger:
 
     def _pick(self, key: bytes, found: list[bytes], ref: bytes, place: Any) -> bytes:
         if not self._is_named(found, ref, place):
-            raise self.damage(key, "a value is not the one that the index names")
+            raise self.damage(key, NOT_NAMED)
         return bytes(found[place[3]])
 
     def hold_atom(self, place: Any, ref: bytes, data: bytes) -> None:
@@ -358,13 +384,13 @@ class Ledger:
 
     def fetch_atoms(self, wanted: Iterable[tuple[bytes, Any]]) -> None:
         """Bring atoms into the cache of this process with few calls."""
-        by_row: dict[bytes, list[tuple[bytes, Any]]] = {}
+        by_row: dict[Any, list[tuple[bytes, Any]]] = {}
         for ref, place in wanted:
             if ref[0] == refs.ATOM and not self._atoms.holds((self.number, place), ref):
-                by_row.setdefault(self.row_of(place), []).append((ref, place))
+                by_row.setdefault(place[:3], []).append((ref, place))
         keys = list(by_row)
         for start in range(0, len(keys), _PREFETCH):
-            page = {key: by_row[key] for key in keys[start : start + _PREFETCH]}
+            page = {self.row_of(key): by_row[key] for key in keys[start : start + _PREFETCH]}
             for ref, place, data in self._load(page):
                 self._atoms.put((self.number, place), ref, data)
 
@@ -400,7 +426,7 @@ class Ledger:
         value_hash = self.value_hash
         for index, ref in wanted:
             if index >= len(found) or value_hash(found[index]) != ref[1:33]:
-                raise self.damage(key, "a value is not the one that the index names")
+                raise self.damage(key, NOT_NAMED)
 
     def _fetch_node(self, place: Place) -> bytes:
         pack, number = place[:3], place[3]
