@@ -36,6 +36,7 @@ from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.threads import leave_loop
 from holdfast.store.tree import refs
+from holdfast.store.tree.refs import ATOM, ATOM_INLINE
 from holdfast.store.tree.split import Splitter, array_header
 from holdfast.store.tree.tree import NodeCache, Place, Trees
 from holdfast.store.tree.value import Grower
@@ -589,13 +590,16 @@ class AtomCache:
         """The bytes of a scope's atoms, if all are held or stand in their refs."""
         found, get = [], self._items.get
         for _, ref, place in elements:
-            if ref[0] == refs.ATOM_INLINE:
+            kind = ref[0]
+            if kind == ATOM:
+                held = get((scope, place))
+                if held is None or held[0] != ref:
+                    return None
+                found.append(held[1])
+            elif kind == ATOM_INLINE:
                 found.append(ref[1:])
-                continue
-            held = get((scope, place)) if ref[0] == refs.ATOM else None
-            if held is None or held[0] != ref:
+            else:
                 return None
-            found.append(held[1])
         self.hits += len(found)
         return found
 

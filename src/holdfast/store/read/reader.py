@@ -122,7 +122,8 @@ class Reader:
 
     def live(self, timeline: Timeline, key: str) -> Slot | None:
         """What is known of a key, unless it has expired."""
-        return self.judged(self._slot(timeline, key))
+        slot = self._slot(timeline, key)
+        return slot if slot is None or not slot.meta else self.judged(slot)
 
     def judged(self, slot: Slot | None) -> Slot | None:
         """The slot, unless its key has expired at the time that is read."""
@@ -304,10 +305,10 @@ class Reader:
         timeline = self.now()
         if timeline is None:
             return {}
+        live = self.live
         with timeline.lock:
-            found = [(key, self.live(timeline, name)) for key, name in names]
-        present = [(key, slot) for key, slot in found if slot is not None]
-        return dict(self._values(timeline, present, plain))
+            found = [(key, slot) for key, name in names if (slot := live(timeline, name))]
+        return dict(self._values(timeline, found, plain))
 
     def _values(
         self, timeline: Timeline, found: list[tuple[str, Slot]], plain: bool
