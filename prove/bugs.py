@@ -1048,7 +1048,7 @@ BUGS = (
     ),
     Bug(
         "a new agent's first state written over what another process began",
-        "recovery/managed.py",
+        "recovery/setup/managed.py",
         "policies._put(scope, others, first, head=0, reason",
         "policies._put(scope, others, first, reason",
         "tests/recovery/test_configuration.py::test_of_several_who_set_an_agent_up_one_writes_what_it_begins_with",

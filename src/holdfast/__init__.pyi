@@ -82,6 +82,10 @@ class Book:
         `after` is the last id of those that were given before. With `plain`, objects of registered
         classes in them are given as data, as by `State.get`.
         """
+    async def readable(self, prefix: str = "") -> dict[str, R]:
+        """The same as `all`, past damage: a record that cannot be read is left out, with a warning,
+        and hides none of the others.
+        """
     async def find(
         self,
         lookup: str,

@@ -122,6 +122,33 @@ def test_an_agent_returns_to_what_was_asked_for_with_a_report(cli: Cli, agent: s
     assert "success rate: 1.0" in cli("recovery stats agent:7").out
 
 
+def test_procedures_are_kept_shown_and_removed(cli: Cli, agent: str) -> None:
+    """Catches: one that no other process uses; one agent's for another; a bad file half kept."""
+    steps = "[{type: locate_checkpoint, timeout: 5s}, {type: restore_state}]"
+    Path("p.yaml").write_text(f"[{{id: quick, triggers: [agent_crash], steps: {steps}}}]")
+    assert cli("procedure set p.yaml agent:7 --json").json == {
+        "for": "agent:7",
+        "procedures": ["quick"],
+    }
+    kept = cli("procedure list agent:7 --json").json["procedures"][0]
+    assert (kept["for"], kept["id"], kept["triggers"]) == ("agent:7", "quick", ["agent_crash"])
+    others = cli("procedure list agent:8 --json").json["procedures"]
+    assert {one["for"] for one in others} == {"built-in"}
+    shown = cli("procedure show quick agent:7").out
+    assert cli("recover agent:7 --failure agent_crash --json").json["procedure"] == "quick"
+    assert cli("procedure show quick").code == 4
+    Path("shown.yaml").write_text(shown)
+    assert cli("procedure set shown.yaml").code == 0
+    assert cli("procedure show quick").out == shown
+    Path("two.yaml").write_text(f"[{{id: a, steps: {steps}}}, {{id: b, steps: [{{type: x}}]}}]")
+    assert cli("procedure set two.yaml").code == 2
+    assert cli("procedure show a").code == 4
+    assert cli("procedure remove quick agent:7").code == 0
+    again = cli("procedure remove quick agent:7")
+    assert (again.code, "no procedure 'quick' is kept for agent:7" in again.err) == (4, True)
+    assert cli("recover agent:7 --failure agent_crash --json").json["procedure"] == "quick"
+
+
 def test_by_time_by_hash_and_by_what_is_known_of_a_checkpoint(cli: Cli, agent: str) -> None:
     found = cli("checkpoint show agent:7 safe --json").json
     for words in (f"--at {found['time']}", "--tag release", "--type manual", "--name safe"):

@@ -224,17 +224,19 @@ class Runs:
         return self.started[-1]
 
     def ask(self, *words: str) -> tuple[int, Any]:
-        """The exit code of a command, and the document that it prints."""
-        done = subprocess.run(
-            [sys.executable, "-m", "holdfast.cli.main", "--json", *words],
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        return done.returncode, json.loads(done.stdout or "null")
+        """The exit code of a command, and the document that it writes to a file."""
+        file = self.folder / "answer.json"
+        with open(file, "w") as out:
+            done = subprocess.run(
+                [sys.executable, "-m", "holdfast.cli.main", "--json", *words],
+                cwd=self.folder,
+                env=self.environment,
+                stdout=out,
+                stderr=subprocess.DEVNULL,
+                timeout=120,
+                check=False,
+            )
+        return done.returncode, json.loads(file.read_text() or "null")
 
     def lines(self) -> str:
         return (self.folder / "out.txt").read_text()
@@ -301,6 +303,29 @@ def test_the_document_runs_and_its_agent_comes_back_from_whatever_happens(
             bucket.remove()
 
 
+def _reports(runs: Runs) -> None:
+    """Each of the three has its report: procedure, steps, times, what was restored, its root."""
+    ids = [one["id"] for one in runs.ask("recovery", "list", SCOPE)[1]["recoveries"]]
+    kinds = set()
+    for number, id in enumerate(ids):
+        file = runs.folder / f"report-{number}.json"
+        assert runs.ask("recovery", "show", SCOPE, id, "-o", file.name)[0] == 0
+        found = json.loads(file.read_text())
+        kinds.add(found["failure"]["kind"])
+        assert found["status"] == "succeeded"
+        assert found["procedure"] in ("standard_recovery", "damaged_state")
+        steps = found["steps"]
+        assert [one["step"] for one in steps][:5] == [
+            *("backup_current", "locate_checkpoint", "verify_integrity"),
+            *("restore_state", "validate_state"),
+        ]
+        assert all(one["success"] and one["seconds"] > 0 and one["executed_at"] for one in steps)
+        assert found["started_at"] <= steps[0]["executed_at"] <= found["finished_at"]
+        assert found["restored_from"].startswith("main@")
+        assert len(bytes.fromhex(found["root"])) == 32
+    assert {"agent_crash", "validation_failed"} < kinds
+
+
 def _works(runs: Runs, hook: Receiver, bucket: Bucket, url: str, replicas: list[str]) -> None:
     words = ("run", "agents.yaml", "--agent", "bots:Worker", "--validate", "bots:sane")
     process = runs.begin(*words)
@@ -340,6 +365,7 @@ def _works(runs: Runs, hook: Receiver, bucket: Bucket, url: str, replicas: list[
     until(lambda: hook.got(event="recovery", status="succeeded", severity="critical"), process)
     until(lambda: runs.lines().count("ready\t") == 3, process)
     assert runs.ask("key", "get", SCOPE, "notes")[0] == 0
+    _reports(runs)
     # Backups fail.
     assert runs.ask("backup", "list", "s3://kai-agent-states")[1]["backups"]
     bucket.kill()

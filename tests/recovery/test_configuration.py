@@ -286,7 +286,9 @@ def test_durations_are_milliseconds_or_texts(text: str, number: int) -> None:
         policy["conditions"] = [OFTEN["conditions"][0] | {"threshold": length}]
         step = {"type": "cleanup", "timeout": length}
         procedure = {"id": "p", "triggers": [], "steps": [step], "timeout": length}
-        storage = {"primary": {"timeout": length}, "cache": {"type": "memory", "ttl": length}}
+        server = {"connection": "postgresql://localhost/x", "timeout": length}
+        cache = {"type": "redis", "connection": "redis://localhost/1", "ttl": length}
+        storage = {"primary": server, "cache": cache}
         return Configuration.of(
             made(
                 storage=storage,
@@ -460,6 +462,8 @@ WRONG: list[tuple[Any, str]] = [
     (made(colour="red"), "colour is none of"),
     (made(sync={}, synchronization={}), "are one section"),
     (made(storage={"primary": {"pool_size": 0}}), "pool_size"),
+    (made(storage={"primary": {"pool_size": 2}}), "pool_size is for a server"),
+    (made(storage={"primary": {"timeout": "1s"}}), "timeout is for a server"),
     (made(storage={"primary": {"durability": "some"}}), "full or normal"),
     (made(storage={"primary": {"key": 7}}), "storage.primary.key is a text"),
     (made(storage={"backup": {"encryption": "yes"}}), "encryption is true or false"),
@@ -490,7 +494,7 @@ WRONG: list[tuple[Any, str]] = [
     [
         ("checkpointing", "checkpoint", {"policies": [OFTEN]}),
         ("synchronization", "sync", {"enabled": True}),
-        ("monitoring", "audit", {"alert_thresholds": {"sync_lag": 1}}),
+        ("monitoring", "audit", {"alert_thresholds": {"recovery_time": 1}}),
         ("integrity", "integrity", {"verification_level": "medium"}),
         ("recovery", "recovery", {"procedures": [PROCEDURE]}),
         ("storage", "storage", {"primary": {"type": "sqlite", "connection": "x"}}),

@@ -19,7 +19,7 @@ from holdfast import sync
 from holdfast.checkpoints.retention import Retention
 from holdfast.errors import ConfigurationError, InvalidInputError, ProcedureNotFoundError
 from holdfast.recovery import Configuration
-from holdfast.recovery.supervisor import Chore
+from holdfast.recovery.setup.supervisor import Chore
 from holdfast.store.names import rowkinds
 
 QUICK = {"watchdog": "100ms", "retention": "100ms", "expiry": "100ms", "alerts": "100ms"}
@@ -179,6 +179,35 @@ def recovered(running: Any) -> None:
     report = running.recovery.reports("agent:7")[0]
     assert (report.success, report.failure.kind) == (True, "hash_mismatch")
     assert running.state.get("plan")[0] in "xy"
+
+
+def test_alerts_are_told_though_what_is_kept_of_them_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches: a part that dies of the damage again and again; a status that nobody can ask."""
+    broken, run = threading.Event(), Retention.run
+
+    def failing(self: Any, what: Any, **more: Any) -> Any:
+        if broken.is_set():
+            raise ZeroDivisionError("of the part")
+        return run(self, what, **more)
+
+    monkeypatch.setattr(Retention, "run", failing)
+    place, events = Place("sqlite", tmp_path, sealed=False), list[Any]()
+    broken.set()
+    with sync.recovery.set_up(document(), store=place.open(), on_alert=events.append) as running:
+        until(lambda: events)
+    harm(place, place.reopen().scope("custom:$recovery"))
+    quiet = sync.recovery.set_up(document(), store=place.reopen(), start=False)
+    assert not quiet.status().parts[0].restarts, "what is damaged is passed over"
+    quiet.close()
+    del events[:]
+    with sync.recovery.set_up(document(), store=place.reopen(), on_alert=events.append) as running:
+        until(lambda: running.status().alerts)
+        broken.clear()
+        until(lambda: [one["status"] for one in events][-1:] == ["resolved"])
+        assert part(running, "alerts").restarts == 0
+    place.close()
 
 
 @pytest.mark.parametrize("when", ["at the start", "while it runs"])

@@ -197,10 +197,57 @@ def test_a_configuration_names_replicas(tmp_path: Path) -> None:
     for name in ("strategy", "consistency_level"):
         with pytest.raises(ConfigurationError, match=f"{name} strong: .* write eventual_consist"):
             sync.recovery.set_up(document(replicas=[url], **{name: "strong"}))
-    with pytest.raises(ConfigurationError, match="conflict_resolution is timestamp_wins"):
+    with pytest.raises(
+        ConfigurationError, match="conflict_resolution is timestamp_wins, or left out"
+    ):
         Configuration.of(document(replicas=[url], conflict_resolution="the longest wins"))
     with pytest.raises(ConfigurationError, match="one place"):
         sync.recovery.set_up(Configuration.of(document(replicas=[url, url])))
+
+
+@pytest.mark.spec("K276")
+@pytest.mark.parametrize("wins", [True, False])
+def test_of_an_agent_that_was_written_to_in_two_places_the_later_state_wins(
+    tmp_path: Path, wins: bool
+) -> None:
+    """Catches: `timestamp_wins` that is taken and resolves nothing."""
+    place, url = Place("sqlite", tmp_path, sealed=False), f"sqlite:{tmp_path}/copy.db"
+    how = {"conflict_resolution": "timestamp_wins"} if wins else {}
+    config = Configuration.of(document(replicas=[url], **how))
+    first = {"task": "before"}
+    with sync.recovery.set_up(config, store=place.open(), initial=first, start=False) as managed:
+        managed.store.agent("b").set("task", "before")
+        assert managed.synchronise().ok
+        sync.replicas.promote_replica(url)
+        managed.state.set("task", "here, and lost")
+        with sync.open(url) as other:
+            other.agent("a").set("task", "there")
+            other.agent("b").set("task", "there, and lost")
+            other.agent("c").set("task", "there alone")
+        managed.store.agent("b").set("task", "here")
+    with sync.recovery.set_up(config, store=place.reopen(), start=False) as managed:
+        tasks = [managed.store.agent(one).get("task") for one in "abc"]
+        if not wins:
+            assert tasks == ["here, and lost", "here", None]
+            assert any("ReplicaSplitError" in note for note in managed.report.notes)
+            assert not managed.synchronise().ok
+            place.close()
+            return
+        assert tasks == ["there", "here", "there alone"]
+        (report,) = managed.recovery.reports("agent:a")
+        assert (report.success, report.failure.kind) == (True, "network_partition")
+        before = managed.state.at(report.steps[0][1].result["backup"])
+        assert before.get("task") == "here, and lost"
+        managed.state.set("task", "it follows again")
+        assert managed.synchronise().ok
+    place.close()
+    with sync.open(url, read_only=True) as copy:
+        assert [copy.agent(one).get("task") for one in "abc"] == [
+            "it follows again",
+            "here",
+            "there alone",
+        ]
+        assert copy.verify().findings == []
 
 
 def test_recovery_heals_from_the_replicas_of_a_configuration(tmp_path: Path) -> None:

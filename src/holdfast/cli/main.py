@@ -33,6 +33,7 @@ HOMES = {
     "restore": "restore: Return to the state at a point.",
     "recover": "recovery: Bring an agent back to a good state.",
     "recovery": "recovery: What became of recoveries; going on with them.",
+    "procedure": "recovery: Procedures of recoveries that are kept.",
     "run": "run: Run all that a document asks for.",
     "doctor": "repair: Health from 0 to 100, with reasons and next steps.",
     "repair": "repair: Mend what is damaged, of a scope or of all.",

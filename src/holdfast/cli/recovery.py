@@ -22,7 +22,7 @@ from holdfast.cli.session import Session, point
 from holdfast.errors import InvalidInputError, MissingError, RecoveryFailedError
 from holdfast.recovery.boot_recovery import boot as settle
 from holdfast.recovery.failures import AgentFailure
-from holdfast.recovery.procedure import Procedure
+from holdfast.recovery.procedure import BUILT_IN, Procedure
 from holdfast.recovery.records import recovered_agents
 from holdfast.recovery.recovery import Recovery
 from holdfast.recovery.report import RecoveryReport
@@ -316,3 +316,66 @@ def stats(session: Session, scope: str | None, slow: float) -> None:
     session.fields(told, [pair for pair in told.items() if pair[0] != "alarms"])
     for alarm in found.alarms if not session.json else ():
         output.say(f"alarm: {alarm}", fg="red")
+
+
+# ---- procedures that are kept ------------------------------------------------------------------
+
+
+@click.group(cls=Group)
+def procedure() -> None:
+    """Procedures of recoveries, kept in the store: for an agent, or without SCOPE for all."""
+
+
+@procedure.verb("list [SCOPE]")
+def list_procedures(session: Session, scope: str | None) -> None:
+    """All that are kept, or those for an agent; and the built-in ones."""
+    with session.reading() as store:
+        kept = recovery_of(store).kept(scope)
+    found = [{"for": one.agent or "all", **one.procedure} for one in kept]
+    found += [{"for": "built-in", **one.data()} for one in BUILT_IN]
+    if session.json:
+        session.tell({"procedures": found})
+        return
+    session.table(
+        "procedures",
+        found,
+        "procedure, for, answers, steps",
+        procedure=lambda one: one["id"],
+        answers=lambda one: ", ".join(one["triggers"]),
+        steps=lambda one: len(one["steps"]),
+        **{"for": lambda one: one["for"]},
+    )
+
+
+@procedure.verb("show ID [SCOPE]")
+def show_procedure(session: Session, id: str, scope: str | None) -> None:
+    """A procedure as it is in force for an agent, or for all: data that `set` takes."""
+    with session.reading() as store:
+        found = recovery_of(store).select(AgentFailure(), id, scope).data()
+    session.tell(found, lambda: output.document(found))
+
+
+@procedure.verb("set FILE [SCOPE]")
+def set_procedures(session: Session, file: str, scope: str | None) -> None:
+    """Keep the procedures of a YAML file, each in place of the one of its id.
+
+    They are in force at once, in every process, before the built-in ones. Those with steps of a
+    type of your own are kept by the program that has it: `Recovery(store, steps=…).keep(…)`.
+    """
+    with session.writing() as store:
+        made = recovery_of(store)
+        found = [made.set(one) for one in _procedures(file)]  # all are checked before any is kept
+        for one in found:
+            made.keep(one, scope)
+    ids = [one.id for one in found]
+    session.tell(
+        {"for": scope or "all", "procedures": ids}, f"kept for {scope or 'all'}: {', '.join(ids)}"
+    )
+
+
+@procedure.verb("remove ID [SCOPE]")
+def remove(session: Session, id: str, scope: str | None) -> None:
+    """Keep a procedure no longer."""
+    with session.writing() as store:
+        recovery_of(store).drop(id, scope)
+    session.tell({"removed": id}, f"{id}: kept for {scope or 'all'} no longer")

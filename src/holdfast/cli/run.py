@@ -12,8 +12,8 @@ from holdfast.cli.commands import command
 from holdfast.cli.options import imported, machines_named
 from holdfast.cli.session import Session, login, until_stopped
 from holdfast.errors import InvalidInputError
-from holdfast.recovery.managed import Managed, RunningStatus, set_up
-from holdfast.recovery.supervisor import STARTING
+from holdfast.recovery.setup.managed import Managed, RunningStatus, set_up
+from holdfast.recovery.setup.supervisor import STARTING
 
 LOOK = 1.0
 """Seconds between two looks at how it is."""

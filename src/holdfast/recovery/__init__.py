@@ -14,10 +14,11 @@ Glossary of this layer:
   unfinished (`boot_recovery`), and a scrubber (`scrub`) that heals rows from copies (`heal`).
 - **Report**: what was found, tried, done and lost (`report`), under a checkpoint, which is
   signed if the signer is there; also as a page.
-- **Configuration**: how an agent's state is to be kept, as one document (`configuration`);
-  setting it up (`managed`) says what is in force, and starts what runs beside the agent.
-- **Part**: one job of what runs beside an agent; the supervisor (`supervisor`) starts it again.
-- **Alert**: what is out of bounds, told by several ways, until it resolves (`alerts`).
+- **Configuration**: how an agent's state is to be kept, as one document (`setup.configuration`);
+  setting it up (`setup.managed`) says what is in force, and starts what runs beside the agent.
+- **Part**: one job of what runs beside an agent (`setup.parts`); the supervisor
+  (`setup.supervisor`) starts it again.
+- **Alert**: what is out of bounds, told by several ways, until it resolves (`setup.alerts`).
 - **Health**: how well a store is, with reasons and next steps (`health`).
 """
 
@@ -37,6 +38,7 @@ __all__ = [
     "Configuration",
     "Healed",
     "Health",
+    "KeptProcedure",
     "Managed",
     "PartStatus",
     "Procedure",
@@ -69,16 +71,16 @@ HOMES = {
     "holdfast.recovery.notices": "RecoveryNotice",
     "holdfast.recovery.procedure": "Procedure RecoveryStep",
     "holdfast.recovery.quarantine": "Quarantined",
-    "holdfast.recovery.records": "RecoveryStepResult",
+    "holdfast.recovery.records": "KeptProcedure RecoveryStepResult",
     "holdfast.recovery.recovery": "Recovery",
     "holdfast.recovery.report": "RecoveryPlan RecoveryReport RecoveryStatistics",
     "holdfast.recovery.scrub": "ScrubStatus Scrubbed Scrubber",
-    "holdfast.recovery.alerts": "Alert Channel",
-    "holdfast.recovery.configuration": "BackupPlace Configuration",
-    "holdfast.recovery.managed": "Managed RunningStatus SetUp set_up",
-    "holdfast.recovery.supervisor": "PartStatus",
+    "holdfast.recovery.setup.alerts": "Alert Channel",
+    "holdfast.recovery.setup.configuration": "BackupPlace Configuration",
+    "holdfast.recovery.setup.managed": "Managed RunningStatus SetUp set_up",
+    "holdfast.recovery.setup.supervisor": "PartStatus",
     "holdfast.recovery.strategies": "RecoveryTarget UnfitTarget",
     "holdfast.recovery.watchdog": "Answered Unanswered Watchdog",
 }
-ASYNC = {"holdfast.recovery.managed_async": "Managed set_up"}
+ASYNC = {"holdfast.recovery.setup.managed_async": "Managed set_up"}
 __getattr__, __dir__ = lazy(__name__, HOMES, ASYNC)

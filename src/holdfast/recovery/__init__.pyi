@@ -7,26 +7,19 @@ from typing import Any, Self
 
 from holdfast.agents.machines.definition import MachineDefinition
 from holdfast.errors import HoldfastError
-from holdfast.recovery.alerts import Alert as Alert
-from holdfast.recovery.alerts import Channel as Channel
 from holdfast.recovery.boot_recovery import BootItem as BootItem
 from holdfast.recovery.boot_recovery import BootReport as BootReport
-from holdfast.recovery.configuration import BackupPlace as BackupPlace
-from holdfast.recovery.configuration import Configuration as Configuration
 from holdfast.recovery.context import StepFunction, Strategy
 from holdfast.recovery.failures import AgentFailure as AgentFailure
 from holdfast.recovery.heal import Healed as Healed
 from holdfast.recovery.health import Concern as Concern
 from holdfast.recovery.health import Health as Health
-from holdfast.recovery.managed import RunningStatus as RunningStatus
-from holdfast.recovery.managed import SetUp as SetUp
-from holdfast.recovery.managed_async import Managed as Managed
-from holdfast.recovery.managed_async import set_up as set_up
 from holdfast.recovery.notices import RecoveryNotice as RecoveryNotice
 from holdfast.recovery.procedure import Procedure as Procedure
 from holdfast.recovery.procedure import RecoveryStep as RecoveryStep
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.quarantine import Quarantined as Quarantined
+from holdfast.recovery.records import KeptProcedure as KeptProcedure
 from holdfast.recovery.records import RecoveryStepResult as RecoveryStepResult
 from holdfast.recovery.report import RecoveryPlan as RecoveryPlan
 from holdfast.recovery.report import RecoveryReport as RecoveryReport
@@ -34,9 +27,17 @@ from holdfast.recovery.report import RecoveryStatistics as RecoveryStatistics
 from holdfast.recovery.run import Progress
 from holdfast.recovery.scrub import Scrubbed as Scrubbed
 from holdfast.recovery.scrub import ScrubStatus as ScrubStatus
+from holdfast.recovery.setup.alerts import Alert as Alert
+from holdfast.recovery.setup.alerts import Channel as Channel
+from holdfast.recovery.setup.configuration import BackupPlace as BackupPlace
+from holdfast.recovery.setup.configuration import Configuration as Configuration
+from holdfast.recovery.setup.managed import RunningStatus as RunningStatus
+from holdfast.recovery.setup.managed import SetUp as SetUp
+from holdfast.recovery.setup.managed_async import Managed as Managed
+from holdfast.recovery.setup.managed_async import set_up as set_up
+from holdfast.recovery.setup.supervisor import PartStatus as PartStatus
 from holdfast.recovery.strategies import RecoveryTarget as RecoveryTarget
 from holdfast.recovery.strategies import UnfitTarget as UnfitTarget
-from holdfast.recovery.supervisor import PartStatus as PartStatus
 from holdfast.recovery.watchdog import Answered as Answered
 from holdfast.recovery.watchdog import Unanswered as Unanswered
 from holdfast.store.inner import Finding
@@ -90,6 +91,8 @@ class Recovery:
         """
     async def drop(self, id: str, agent: Any = None) -> None:
         """Keep a procedure no longer that was kept for an agent, or for all."""
+    async def kept(self, agent: Any = None) -> list[KeptProcedure]:
+        """Procedures that are kept in the store: all of them, or those for an agent and for all."""
     async def procedures(self, agent: Any = None) -> list[Procedure]:
         """All procedures of an agent: the first that has a failure's trigger is used.
 

@@ -27,7 +27,9 @@ LAST = str(OWNED.part("last", restore=Owned.STAY))
 Only that is sticky. How far a consumer of notices has read is kept under the same prefix, and goes
 back together with what the consumer wrote: else it would never get again what it has lost."""
 KEPT_ALERTS, KEPT_PROCEDURES = OWNED.part("alerts/"), OWNED.part("procedures/")
-"""In the scope of notices: what is out of bounds, and what was set for an agent, or for all."""
+SIGHTINGS = PREFIX + "watch/open/"
+"""In the scope of notices: what is out of bounds, what was set for an agent, or for all, and what
+was found and is not answered yet."""
 SEVERITIES = ("low", "medium", "high", "critical")
 
 NEWEST, NAMED, TIME, KEYS, JOURNAL, COPY, DEFAULTS, NOTHING = (

@@ -21,10 +21,10 @@ from holdfast.agents.handover import Handovers
 from holdfast.agents.machines.machine_records import MachineBook, machines_of
 from holdfast.checkpoints.retention import Retention
 from holdfast.errors import MissingError, StateIntegrityError
-from holdfast.recovery.alerts import firing
 from holdfast.recovery.failures import grouped
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import FAILED, ROLLED_BACK, RUNNING, Records, every_scope, is_own
+from holdfast.recovery.setup.alerts import firing
 from holdfast.recovery.strategies import readable
 from holdfast.store.inner import (
     Finding,

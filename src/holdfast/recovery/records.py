@@ -7,10 +7,11 @@ killed is found, with all that it had done.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -30,12 +31,13 @@ from holdfast.errors import (
     ScopeNotFoundError,
     StateIntegrityError,
 )
-from holdfast.recovery.failures import OWNED, PREFIX, AgentFailure, log
+from holdfast.recovery.failures import KEPT_PROCEDURES, OWNED, PREFIX, AgentFailure, log
 from holdfast.recovery.procedure import Procedure
 from holdfast.store.inner import (
     RECOVERIES,
     Body,
     Book,
+    BookPage,
     Change,
     ChangeParts,
     Core,
@@ -276,6 +278,11 @@ def check_writable(store: StoreHandle, agent: Scope) -> None:
             f"{agent}: nothing can be put back, for the row that names it is damaged ({error}); "
             "give a copy of this store's files that has it, or erase the agent and begin anew"
         ) from error
+
+
+def hashed(scope: Scope) -> str:
+    """What stands for a scope in a key, however long its name is."""
+    return hashlib.sha256(str(scope).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 scope_of = beside
@@ -670,3 +677,71 @@ def every_scope(store: StoreHandle, damaged: directory.Told | None = None) -> li
 def _unnamed(key: bytes, error: Exception) -> None:
     del key
     log.warning("a scope is passed over: %s", error)
+
+
+# Procedures that are kept: for one agent, or for all.
+#
+# They are in the scope of notices, not with the agent: that may be damaged just when its procedure
+# is wanted. Every process that recovers sees them, and they are there after a restart.
+
+
+class KeptProcedure(Struct):
+    """A procedure as it is kept."""
+
+    procedure: dict[str, object]
+    """Plain data, which `Procedure.of` reads."""
+    agent: str = ""
+    """Whose it is; empty: it is for all."""
+
+
+class ProcedureBook:
+    """The procedures of a store's agents."""
+
+    def __init__(self, store: StoreHandle) -> None:
+        notices = State(store.line(notices_scope()))
+        self._book: Book[KeptProcedure] = Book(notices, KEPT_PROCEDURES, KeptProcedure)
+
+    def set(self, procedures: list[Procedure], agent: Scope | None) -> None:
+        """Keep some, each in place of the one of its id; those that are kept so are left."""
+
+        def note(page: BookPage[KeptProcedure]) -> None:
+            for one in procedures:
+                made = KeptProcedure(one.data(), str(agent or ""))
+                if page.get(_id(agent, one.id)) != made:
+                    page.put(_id(agent, one.id), made)
+
+        self._book.step(note, reason="procedures of recoveries")
+
+    def remove(self, id: str, agent: Scope | None) -> None:
+        """Keep one no longer."""
+
+        def note(page: BookPage[KeptProcedure]) -> None:
+            if not page.exists(_id(agent, id)):
+                whose = agent if agent is not None else "all agents"
+                raise MissingError(
+                    f"no procedure {id!r} is kept for {whose}; `recovery.procedures(agent)` "
+                    "lists them"
+                )
+            page.delete(_id(agent, id))
+
+        self._book.step(note, reason="procedures of recoveries")
+
+    def kept(self, agents: Collection[str] | None = None) -> list[KeptProcedure]:
+        """All of them, or those of some agents, and of "", which is for all."""
+        found = self._book.readable().values()
+        return [one for one in found if agents is None or one.agent in agents]
+
+    def all(self, agent: Scope | None) -> dict[str, Procedure]:
+        """Those that are kept for all, and then those of an agent, by their ids."""
+        found: dict[str, Procedure] = {}
+        for whose in dict.fromkeys((None, agent)):
+            for one in self._book.readable(_id(whose, "")).values():
+                made = Procedure.of(one.procedure)
+                found.pop(made.id, None)  # so that it is asked before those for all
+                found[made.id] = made
+        return found
+
+
+def _id(agent: Scope | None, id: str) -> str:
+    """Whose it is, however long that name is, then the id."""
+    return f"{hashed(agent) if agent is not None else 'all'}/{id}"

@@ -41,9 +41,12 @@ from holdfast.recovery.failures import (
     COPY,
     DEFAULTS,
     JOURNAL,
+    KEPT_ALERTS,
+    KEPT_PROCEDURES,
     KEYS,
     NEWEST,
     NOTHING,
+    SIGHTINGS,
     AgentFailure,
     given_failure,
     kind_of,
@@ -64,12 +67,13 @@ from holdfast.recovery.procedure import (
     RecoveryStep,
     twice,
 )
-from holdfast.recovery.procedure_book import ProcedureBook
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import (
     FAILED,
     NOTICES,
     RUNNING,
+    KeptProcedure,
+    ProcedureBook,
     Record,
     Records,
     check_there,
@@ -78,7 +82,6 @@ from holdfast.recovery.records import (
     given_scope,
     is_own,
     notices_scope,
-    pass_over,
     readable,
     recovered_agents,
 )
@@ -92,7 +95,7 @@ from holdfast.recovery.report import (
     statistics_of,
     with_tail,
 )
-from holdfast.recovery.run import Progress, Running, recovering
+from holdfast.recovery.run import LEASE, Progress, Running, recovering
 from holdfast.recovery.steps import STEPS, action_problems, losing_by
 from holdfast.recovery.strategies import STRATEGIES
 from holdfast.storage import url_of
@@ -222,6 +225,11 @@ class Recovery:
         check_text(id, "the id of a procedure", 200, least=1)
         self._book.remove(id, given_scope(self._handle, agent) if agent is not None else None)
 
+    def kept(self, agent: Any = None) -> list[KeptProcedure]:
+        """Procedures that are kept in the store: all of them, or those for an agent and for all."""
+        scope = given_scope(self._handle, agent) if agent is not None else None
+        return self._book.kept(None if scope is None else ("", str(scope)))
+
     def procedures(self, agent: Any = None) -> list[Procedure]:
         """All procedures of an agent: the first that has a failure's trigger is used.
 
@@ -233,12 +241,7 @@ class Recovery:
 
     def _known(self, scope: Scope | None) -> dict[str, Procedure]:
         found = {one.id: one for one in BUILT_IN}
-        kept: dict[str, Procedure] = {}
-        try:
-            kept = self._book.all(scope)
-        except StateIntegrityError as error:  # whoever recovers mends it before: here is a look
-            pass_over(notices_scope(), error)
-        for more in (kept, self._procedures):
+        for more in (self._book.all(scope), self._procedures):
             for id, one in more.items():
                 found.pop(id, None)
                 found[id] = one
@@ -481,12 +484,15 @@ class Recovery:
             return together.run()
 
     def _mend_notices(self) -> None:
-        """What is kept of notices and of scrubbing is in one scope."""
+        """What is kept of notices, alerts, procedures and what was found is in one scope."""
+        reader = self._handle.line(notices_scope()).reader
         try:
-            self._handle.line(notices_scope()).reader.tail(NOTICES, 1, False)
-            self._book.look()
+            reader.tail(NOTICES, 1, False)  # of all others there are few
+            for kept in (KEPT_ALERTS, KEPT_PROCEDURES, SIGHTINGS):
+                reader.items(str(kept), None, "", False)
         except StateIntegrityError as error:  # mended before it is written to
-            self.recover(notices_scope(), AgentFailure("corruption_detected", str(error)[:1000]))
+            failure = AgentFailure("corruption_detected", str(error)[:1000])
+            self.recover(notices_scope(), failure, wait=LEASE)  # who else writes there mends it too
 
     def plan(
         self,

@@ -517,13 +517,11 @@ def journal(context: Context) -> RecoveryTarget:
     return RecoveryTarget(failures.JOURNAL, point, lost, replay=last if last > low else 0)
 
 
-def _written(handle: LineHandle) -> float:
-    """When the newest entry of a timeline was written; 0 if that cannot be read."""
-    try:
+def written_at(handle: LineHandle) -> float:
+    """When the newest entry of a timeline was written; 0 if there is none that can be read."""
+    with suppress(ScopeNotFoundError, StateIntegrityError):  # as if it were the oldest
         for entry in handle.history.log(limit=1):
             return entry.time.timestamp()
-    except StateIntegrityError:  # as if it were the oldest
-        pass
     return 0.0
 
 
@@ -549,7 +547,7 @@ def copy(context: Context) -> RecoveryTarget:
             if _keeps_more(context, there, sequence):
                 raise UnfitTarget("all that it has is here")
             _accepted(context, there, MAIN, sequence)
-            found.append((_written(there), sequence, -number))
+            found.append((written_at(there), sequence, -number))
         except UNFIT as error:  # another copy may serve
             wrong.append(UnfitTarget(f"copy {number}: {error}"))
         except Exception as error:  # it may lie anywhere: another copy, or strategy, may serve

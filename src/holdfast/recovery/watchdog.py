@@ -7,7 +7,6 @@ on with it, and removed when it is answered.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -34,9 +33,24 @@ from holdfast.errors import (
     StateIntegrityError,
     StoreClosedError,
 )
-from holdfast.recovery.failures import DAMAGED, PREFIX, AgentFailure, found_failure, grouped, log
+from holdfast.recovery.failures import (
+    DAMAGED,
+    PREFIX,
+    SIGHTINGS,
+    AgentFailure,
+    found_failure,
+    grouped,
+    log,
+)
 from holdfast.recovery.heal import damage_of
-from holdfast.recovery.records import ROLLED_BACK, book_of, check_there, is_own, notices_scope
+from holdfast.recovery.records import (
+    ROLLED_BACK,
+    book_of,
+    check_there,
+    hashed,
+    is_own,
+    notices_scope,
+)
 from holdfast.recovery.recovery import Recovery
 from holdfast.recovery.report import RecoveryReport
 from holdfast.recovery.run import LEASE
@@ -70,7 +84,7 @@ from holdfast.store.store import Store
 SILENT = ("agent_crash", "missed_beats")
 """Kinds of failure of which nobody is heard any more: whoever ran the agent does not."""
 
-OPEN = "watch/open/"
+OPEN = SIGHTINGS.removeprefix(PREFIX)
 CYCLES = PREFIX + "watch/cycles/"
 """For each agent the cycle up to which its alarms are answered."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 3600.0
@@ -139,7 +153,7 @@ class Sightings:
 
     def all(self) -> list[Unanswered]:
         """All of them, those found first in front."""
-        found = self._book.all(OPEN).values()
+        found = self._book.readable(OPEN).values()
         return sorted(map(_read, found), key=lambda one: one.found_at)
 
     def due(self) -> list[Unanswered]:
@@ -155,7 +169,7 @@ class Sightings:
 
         What gives way is found again, if it is still so once that is answered.
         """
-        kept = self._book.get(OPEN + _name(sighting.scope))
+        kept = self._book.get(OPEN + hashed(sighting.scope))
         if kept is not None and _grave(sighting.failure) <= _grave(_read(kept).failure):
             return
         now, failure = self._now(), sighting.failure.check()
@@ -166,7 +180,7 @@ class Sightings:
         )
 
     def _keep(self, one: Unanswered) -> None:
-        self._book.step(lambda page: page.put(OPEN + _name(one.agent), _data(one)))
+        self._book.step(lambda page: page.put(OPEN + hashed(one.agent), _data(one)))
 
     def failed(self, one: Unanswered, error: str, *, recovered: bool = False) -> None:
         """An answer failed; the next is tried after a pause, which doubles each time."""
@@ -178,7 +192,7 @@ class Sightings:
     def answered(self, one: Unanswered) -> None:
         """It is over."""
         self._pauses.pop(one.agent, None)
-        name = _name(one.agent)
+        name = hashed(one.agent)
 
         def over(page: BookPage[SightingRecord]) -> None:
             page.delete(OPEN + name)
@@ -189,7 +203,7 @@ class Sightings:
 
     def settled(self, one: Unanswered) -> None:
         """Its state is recovered: whatever else is to be done, its alarms are answered."""
-        name = _name(one.agent)
+        name = hashed(one.agent)
 
         def settled(page: BookPage[SightingRecord]) -> None:
             page.put(OPEN + name, _data(replace(one, recovered=True)))
@@ -199,17 +213,12 @@ class Sightings:
 
     def cycle(self, scope: Scope) -> int:
         """The cycle up to which alarms of an agent are answered."""
-        return int(self._handle.reader.get(CYCLES + _name(scope), 0, None, False))
+        return int(self._handle.reader.get(CYCLES + hashed(scope), 0, None, False))
 
 
 def _grave(failure: AgentFailure) -> int:
     """A holder that is gone comes before damage, and that before one that went astray."""
     return 2 if failure.kind in SILENT else 1 if failure.kind in DAMAGED else 0
-
-
-def _name(scope: Scope) -> str:
-    """What stands for a scope in a key, however long its name is."""
-    return hashlib.sha256(str(scope).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _data(one: Unanswered) -> SightingRecord:

@@ -43,6 +43,8 @@ class SyncedReplica:
     """Why it is not up to date, if it is not."""
     compared: int = 0
     """Rows written before that were compared with the store's: a sample, unless all were."""
+    split: bool = False
+    """Whether it went its own way: it holds what the store does not, or follows no more."""
 
     @property
     def ok(self) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from holdfast.errors import (
     HoldfastError,
     InvalidInputError,
+    ReplicaSplitError,
     StoreClosedError,
     StoreNotFoundError,
     Unavailable,
@@ -146,10 +147,11 @@ class Replicas:
         names a replica that is to become a copy of the store whatever it holds now.
         """
         check_flag(full, "full")
-        if remake is not None and remake not in (one.url for one in self._replicas):
+        anew = [one for one in self._replicas if remake in (one.url, one.shown)]
+        if remake is not None and not anew:
             raise InvalidInputError("remake is the URL of one of the replicas, as it was given")
         self._core.check_open()
-        done = [self._sync(one, full=full, remake=one.url == remake) for one in self._replicas]
+        done = [self._sync(one, full=full, remake=one in anew) for one in self._replicas]
         return SyncReport(tuple(done))
 
     def _sync(self, one: _Replica, *, full: bool, remake: bool) -> SyncedReplica:
@@ -161,7 +163,8 @@ class Replicas:
             raise
         except HoldfastError as error:
             one.error = _told(error)
-            return SyncedReplica(one.shown, False, 0, 0, 0, (), one.error)
+            split = isinstance(error, ReplicaSplitError)
+            return SyncedReplica(one.shown, False, 0, 0, 0, (), one.error, split=split)
         one.error = None
         return done
 

@@ -38,7 +38,13 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import NODEFAULT, Struct, structs
 
-from holdfast.errors import Conflict, HoldfastError, InvalidInputError, NewerFormatError
+from holdfast.errors import (
+    Conflict,
+    HoldfastError,
+    InvalidInputError,
+    NewerFormatError,
+    StateIntegrityError,
+)
 from holdfast.store.commit.core import Core
 from holdfast.store.history.handle import UPDATES, ChangeParts, LineHandle, StoreHandle
 from holdfast.store.journal.lifetime import asked_terms
@@ -191,6 +197,24 @@ class Book(Generic[R]):
         return {id: record for id, data in ids if (record := self._read(id, data)) is not None}
 
     @quick
+    def readable(self, prefix: str = "") -> dict[str, R]:
+        """The same as `all`, past damage: a record that cannot be read is left out, with a warning,
+        and hides none of the others."""
+        found: dict[str, R] = {}
+        try:
+            for key in self._line.reader.keys(self._prefix + prefix, None, ""):
+                id = key[len(self._prefix) :]
+                try:
+                    record = self._read(id, self._line.reader.get(key))
+                except StateIntegrityError as error:  # the others may be whole
+                    _pass_over(self._line, key, error)
+                    continue
+                found |= {id: record} if record is not None else {}
+        except StateIntegrityError as error:  # not even which there are can be read
+            _pass_over(self._line, self._prefix, error)
+        return found
+
+    @quick
     def find(
         self,
         lookup: str,
@@ -308,6 +332,13 @@ class Books:
         if self._part is not None:
             return self._part.get(key, default)
         return self.line.reader.get(key, default)
+
+
+def _pass_over(line: LineHandle, key: str, error: Exception) -> None:
+    import logging  # here, because it loads slowly and hardly any program comes by
+
+    text = "%s: %s is damaged, and passed over: %s"
+    logging.getLogger("holdfast.books").warning(text, line.scope, key, error)
 
 
 # ---- records ------------------------------------------------------------------------------------

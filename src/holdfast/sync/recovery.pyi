@@ -1,24 +1,17 @@
 # Written by scripts/stubs.py from the blocking classes; not to be edited.
 
-from holdfast.recovery.alerts import Alert as Alert
-from holdfast.recovery.alerts import Channel as Channel
 from holdfast.recovery.boot_recovery import BootItem as BootItem
 from holdfast.recovery.boot_recovery import BootReport as BootReport
 from holdfast.recovery.boot_recovery import boot as boot
-from holdfast.recovery.configuration import BackupPlace as BackupPlace
-from holdfast.recovery.configuration import Configuration as Configuration
 from holdfast.recovery.failures import AgentFailure as AgentFailure
 from holdfast.recovery.heal import Healed as Healed
 from holdfast.recovery.health import Concern as Concern
 from holdfast.recovery.health import Health as Health
-from holdfast.recovery.managed import Managed as Managed
-from holdfast.recovery.managed import RunningStatus as RunningStatus
-from holdfast.recovery.managed import SetUp as SetUp
-from holdfast.recovery.managed import set_up as set_up
 from holdfast.recovery.notices import RecoveryNotice as RecoveryNotice
 from holdfast.recovery.procedure import Procedure as Procedure
 from holdfast.recovery.procedure import RecoveryStep as RecoveryStep
 from holdfast.recovery.quarantine import Quarantined as Quarantined
+from holdfast.recovery.records import KeptProcedure as KeptProcedure
 from holdfast.recovery.records import RecoveryStepResult as RecoveryStepResult
 from holdfast.recovery.recovery import Recovery as Recovery
 from holdfast.recovery.report import RecoveryPlan as RecoveryPlan
@@ -27,9 +20,17 @@ from holdfast.recovery.report import RecoveryStatistics as RecoveryStatistics
 from holdfast.recovery.scrub import Scrubbed as Scrubbed
 from holdfast.recovery.scrub import Scrubber as Scrubber
 from holdfast.recovery.scrub import ScrubStatus as ScrubStatus
+from holdfast.recovery.setup.alerts import Alert as Alert
+from holdfast.recovery.setup.alerts import Channel as Channel
+from holdfast.recovery.setup.configuration import BackupPlace as BackupPlace
+from holdfast.recovery.setup.configuration import Configuration as Configuration
+from holdfast.recovery.setup.managed import Managed as Managed
+from holdfast.recovery.setup.managed import RunningStatus as RunningStatus
+from holdfast.recovery.setup.managed import SetUp as SetUp
+from holdfast.recovery.setup.managed import set_up as set_up
+from holdfast.recovery.setup.supervisor import PartStatus as PartStatus
 from holdfast.recovery.strategies import RecoveryTarget as RecoveryTarget
 from holdfast.recovery.strategies import UnfitTarget as UnfitTarget
-from holdfast.recovery.supervisor import PartStatus as PartStatus
 from holdfast.recovery.watchdog import Answered as Answered
 from holdfast.recovery.watchdog import Unanswered as Unanswered
 from holdfast.recovery.watchdog import Watchdog as Watchdog

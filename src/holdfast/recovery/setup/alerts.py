@@ -174,7 +174,7 @@ class Alert:
 
 def firing(store: StoreHandle) -> list[Alert]:
     """Alerts of a store that fire now, as far as somebody watched."""
-    kept = Book(State(store.line(notices_scope())), KEPT_ALERTS, KeptAlert).all()
+    kept = Book(State(store.line(notices_scope())), KEPT_ALERTS, KeptAlert).readable()
     return [Alert(name, one.what, one.since) for name, one in kept.items() if one.firing]
 
 
@@ -207,12 +207,12 @@ class Alerts:
     def look(self) -> None:
         """Look once: note what fires and resolves, and tell all that is untold."""
         holds = {name: what for look in self._looks for name, what in look()}
-        for name, one in self._book.all().items():
+        for name, one in self._book.readable().items():
             if one.firing and name not in holds:
                 self._note(name, False, one.what)
         for name, what in holds.items():
             self._note(name, True, what[:1000])
-        for name, one in self._book.all().items():
+        for name, one in self._book.readable().items():
             for way in one.untold:
                 self._tell_alert(name, one, way)
         for way in self._tellers:

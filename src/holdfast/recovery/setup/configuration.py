@@ -15,8 +15,8 @@ from typing import Any
 
 from holdfast.checkpoints.policy.policy import Policy, invalid, is_number, milliseconds
 from holdfast.errors import ConfigurationError, HoldfastError, InvalidInputError
-from holdfast.recovery.alerts import LAG, RATE, THRESHOLDS, Channel
 from holdfast.recovery.procedure import Procedure, twice
+from holdfast.recovery.setup.alerts import LAG, RATE, THRESHOLDS, Channel
 from holdfast.storage.server import take_options
 from holdfast.store.inner import LONGEST
 from holdfast.store.names.arguments import is_seconds, read_yaml
@@ -31,7 +31,7 @@ EVENTUAL = ("eventual_consistency", "eventual")
 """How replicas follow: what is written is there a moment later."""
 INSTEAD = "replicas follow the store: write eventual_consistency, or give enabled: false"
 NEWEST = "timestamp_wins"
-"""How conflicts are resolved: one store is written to, and its newest entry is what counts."""
+"""How conflicts are resolved: of a scope that was written to in two places, the later state."""
 DAY, MINUTE = 86_400.0, 60.0
 _SECTIONS = {"checkpoint": "checkpointing", "sync": "synchronization", "audit": "monitoring"}
 """Other names of sections."""
@@ -100,7 +100,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "checkpoints are made, `keep` of each stay. Left out: backups of the store",
     },
     "storage.cache": {
-        "type": "`redis`, or `memory`, which makes no difference",
+        "type": "`redis`",
         "connection": "the URL of the server",
         "ttl": "how long the cache keeps what it holds, a duration; an hour if left out",
     },
@@ -120,7 +120,9 @@ FIELDS: dict[str, dict[str, str]] = {
         "replicas": "the URLs of the replicas; else the argument `replicas`, or HOLDFAST_REPLICAS, "
         "names them",
         "strategy": "`eventual_consistency`: replicas follow",
-        "conflict_resolution": "`timestamp_wins`: one store is written to, its newest entry counts",
+        "conflict_resolution": "`timestamp_wins`: a replica that was written to by itself follows "
+        "again, and each scope has the state whose newest entry is the later one; left out, such a "
+        "replica is left as it is, and an alert tells of it",
         "replication_factor": "how many stores, this one included, must hold a checkpoint",
         "consistency_level": "`eventual`",
     },
@@ -177,7 +179,7 @@ KINDS: dict[str, Kind] = {
     ),
     "keep": ("a whole number of 1 or more", lambda it: type(it) is int and it >= 1),
     RATE: ("a share from 0 to 1", lambda it: is_number(it) and 0 <= it <= 1),
-    "conflict_resolution": (f"{NEWEST}: one store is written to", lambda it: it == NEWEST),
+    "conflict_resolution": (f"{NEWEST}, or left out", lambda it: it == NEWEST),
     "replicas": ("a list of URLs", lambda some: _is_list(some) and all(map(_TEXT[1], some))),
     "durability": _one_of("full", "normal"),
     "verification_level": _one_of(*LEVELS),
@@ -215,6 +217,9 @@ class Replication:
 
     urls: tuple[str, ...] = field(default=(), repr=False)
     factor: int | None = None
+    newest_wins: bool = False
+    """Whether one that was written to by itself follows again, with the newest state of each scope;
+    else it is left as it is, and told of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,7 +451,8 @@ class _Reading:
             return {"url": self._server(kind, place, data)}
         for name in ("pool_size", "timeout"):
             if name in data:
-                self._notes.append(f"storage.primary.{name}: {kind} runs in the process itself")
+                said = f"{kind} runs in the process itself: leave it out"
+                self.problems.append(f"storage.primary.{name} is for a server; {said}")
         return {"url": place if place.startswith(f"{kind}:") else f"{kind}:{place}"}
 
     def _server(self, kind: str, url: str, data: Mapping[str, Any]) -> str:
@@ -520,7 +526,7 @@ class _Reading:
         place = "monitoring.alert_thresholds"
         found = self._section(data.get("alert_thresholds", {}), place)
         if LAG in found and replication is None:
-            self._notes.append(f"{place}.{LAG}: synchronization is not enabled, so nothing lags")
+            self.problems.append(f"{place}.{LAG}: nothing lags, for synchronization is not enabled")
         return {
             name: found[name] if name == RATE else _seconds(found[name])
             for name in THRESHOLDS
@@ -552,11 +558,9 @@ class _Reading:
         known = len(self.problems)
         data = self._section(storage["cache"], "storage.cache")
         kind = data.get("type", "")
-        if kind == "memory":
-            self._notes.append("storage.cache: what is read is kept in the process in any case")
-            return {}
         if kind != "redis":
-            self._unavailable.append(f"storage.cache.type{_word(kind)}")
+            said = "what is read is kept in the process in any case; else write redis"
+            self._unavailable.append(f"storage.cache.type{_word(kind)}: {said}")
             return {}
         if len(self.problems) > known:
             return {}
@@ -586,7 +590,7 @@ class _Reading:
         for name in ("strategy", "consistency_level"):
             if data.get(name, EVENTUAL[1]) not in EVENTUAL:
                 self._unavailable.append(f"{place}.{name}{_word(data[name])}: {INSTEAD}")
-        return Replication(tuple(urls), factor)
+        return Replication(tuple(urls), factor, data.get("conflict_resolution") == NEWEST)
 
     def _each(
         self, data: Mapping[str, Any], place: str, make: Callable[[Any], Any]

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.agents.machines.definition import MachineDefinition
 from holdfast.checkpoints import Checkpoints
-from holdfast.recovery import managed as blocking
-from holdfast.recovery.alerts import Tell
-from holdfast.recovery.configuration import Configuration
 from holdfast.recovery.context import StepFunction, machines_on_loop
+from holdfast.recovery.setup import managed as blocking
+from holdfast.recovery.setup.alerts import Tell
+from holdfast.recovery.setup.configuration import Configuration
 from holdfast.store.names.face import given
 from holdfast.store.names.items import Checkpoint, Entry
 from holdfast.store.names.threads import OnLoop, read_away, surely, to_the_end

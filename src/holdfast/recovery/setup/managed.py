@@ -8,65 +8,48 @@ with set_up("agents.yaml", initial={"task": None}) as running:
 from __future__ import annotations
 
 import builtins
-import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote
 
-from holdfast.access.audit import Audit
 from holdfast.agents.loop.loop import Loop
 from holdfast.agents.machines.definition import MachineDefinition
 from holdfast.agents.state.agent_state import AgentState
 from holdfast.checkpoints.checkpoints import Checkpoints
 from holdfast.checkpoints.policy.policies import Policies
 from holdfast.checkpoints.policy.policy import Policy
-from holdfast.checkpoints.retention import Retention
-from holdfast.checkpoints.scheduler import Scheduler
 from holdfast.errors import (
     ConfigurationError,
     Conflict,
     InvalidInputError,
-    NotConfirmedError,
     ScopeNotFoundError,
     StateIntegrityError,
     Unavailable,
 )
-from holdfast.recovery.alerts import (
-    LAG,
-    RATE,
-    TIME,
-    Alert,
-    Alerts,
-    FailureRate,
-    Look,
-    Tell,
-    firing,
-    recovery_time,
-    sync_lag,
-)
-from holdfast.recovery.configuration import BackupPlace, Configuration, OptimizerPlan
 from holdfast.recovery.context import StepFunction
-from holdfast.recovery.intervals import adapt_intervals
+from holdfast.recovery.failures import COPY, AgentFailure
 from holdfast.recovery.lost_entries import Tails
+from holdfast.recovery.records import every_scope, is_own
 from holdfast.recovery.recovery import Recovery
 from holdfast.recovery.report import RecoveryReport
 from holdfast.recovery.scrub import Scrubber
-from holdfast.recovery.strategies import refusal, unreadable
-from holdfast.recovery.supervisor import (
+from holdfast.recovery.setup.alerts import (
+    Alert,
+    Tell,
+    firing,
+)
+from holdfast.recovery.setup.configuration import Configuration
+from holdfast.recovery.setup.parts import parts_of
+from holdfast.recovery.setup.supervisor import (
     FAILING,
-    AgentPart,
-    Chore,
-    PartPlan,
     PartStatus,
     Supervisor,
 )
-from holdfast.recovery.watchdog import Sightings, Watchdog
+from holdfast.recovery.strategies import refusal, unreadable, written_at
+from holdfast.recovery.watchdog import Sightings
 from holdfast.store.inner import (
     Core,
     LineHandle,
@@ -74,12 +57,10 @@ from holdfast.store.inner import (
     StoreHandle,
     core_of,
     handle_of,
-    moment,
     verify_store,
 )
 from holdfast.store.names.background import Closable
 from holdfast.store.names.items import Checkpoint, Entry
-from holdfast.store.names.patterns import Patterns
 from holdfast.store.names.scope import Scope, check_key
 from holdfast.store.open import open_core
 from holdfast.store.state import State, View
@@ -92,8 +73,6 @@ if TYPE_CHECKING:
     from holdfast.replicas.replica_sync import SyncReport
     from holdfast.replicas.replicas import Replicas
 
-LONGEST_NAME = 200
-"""Characters of a folder's name; what is longer is named by its hash."""
 REPLICAS = "HOLDFAST_REPLICAS"
 """Names the places of replicas, with spaces between them, where a document names none."""
 
@@ -210,8 +189,9 @@ class Managed(Closable):
         self.backups = backups_of(config, store)
         self.replicas = replicas_of(config, store, beside.replicas)
         """What keeps replicas up to date, in the background, if there are any."""
-        self._trouble = first_sync(self.replicas)
-        """What is wrong with any of them."""
+        self._newest_wins = config.replication is not None and config.replication.newest_wins
+        # First those that are not there yet are made, so that all of them are copies.
+        begun = self.replicas.sync() if self.replicas is not None else None
         self._copies = self.replicas.copies() if self.replicas is not None else []
         self.recovery = Recovery(
             store,
@@ -223,22 +203,29 @@ class Managed(Closable):
         self.scrubber: Scrubber | None = None
         """What checks the store in the background, if the configuration asks for that."""
         if config.scrub_interval is not None:
-            self.scrubber = self._scrubber(config.scrub_interval)
+            self._scrub_every(config.scrub_interval)
         self.policies = Policies(store)
         sync = self.replicas.hold if self.replicas is not None else None
         self.checkpoints = Checkpoints(self.state, sync=sync)
         self.report: SetUp
         self._own = False
+        # Before anything is written here: that would be the newest.
+        self._trouble = _trouble(self._resolved(begun)) if begun is not None else ()
+        """What is wrong with any of the replicas, which keeps nobody up."""
         self._supervisor = Supervisor(core_of(store), parts_of(self, config, beside))
 
-    def _scrubber(self, interval: float) -> Scrubber:
+    def _scrub_every(self, interval: float) -> Scrubber:
+        """Make what checks the store in the background anew; it is not started."""
+
         def found(findings: Any) -> None:
             watchdog = self._supervisor.part("watchdog")
             if watchdog is None:
                 raise Unavailable("the watchdog does not run just now")
             watchdog.report(findings)
 
-        return Scrubber(self.store, interval=interval, copies=self._copies, found=found)
+        copies = self._copies
+        self.scrubber = Scrubber(self.store, interval=interval, copies=copies, found=found)
+        return self.scrubber
 
     def close(self) -> None:
         """Stop all that runs beside the agent, each after what it is at; a store that was opened
@@ -279,12 +266,37 @@ class Managed(Closable):
         return self.recovery.recover(self.state, failure, **more)
 
     def synchronise(self) -> SyncReport:
-        """Bring all replicas up to now."""
+        """Bring all replicas up to now.
+
+        One that went its own way, for it was promoted, or the store was put back, is left as it is;
+        with `conflict_resolution: timestamp_wins` it follows again, once each scope has the state
+        whose newest entry is the later one, there or here.
+        """
         if self.replicas is None:
             raise InvalidInputError(
                 "there are no replicas: name them in synchronization.replicas of the document"
             )
-        return self.replicas.sync()
+        return self._resolved(self.replicas.sync())
+
+    def _resolved(self, report: SyncReport) -> SyncReport:
+        """What became of replicas that went their own way, if the newest wins.
+
+        A state of theirs comes as a recovery from a copy does: what was here is in the history. All
+        else that only they hold is gone with them.
+        """
+        split = {one.url for one in report.replicas if one.split} if self._newest_wins else ()
+        if not split or self.replicas is None:
+            return report
+        recovery = Recovery(self.store, copies=self._copies, order=[COPY])
+        here, there = handle_of(self.store), [handle_of(one) for one in self._copies]
+        for scope in sorted({scope for one in there for scope in every_scope(one)}, key=str):
+            newest = max(written_at(one.line(scope)) for one in there)
+            if not is_own(scope) and newest > written_at(here.line(scope)):
+                why = f"a replica was written to by itself: {', '.join(sorted(split))}"
+                recovery.recover(scope, AgentFailure("network_partition", why[:1000]))
+        for url in split:
+            report = self.replicas.sync(remake=url)
+        return report
 
     def history(self, *, limit: int | None = None) -> builtins.list[Entry]:
         """What was written to the agent, the newest first, with who and why."""
@@ -307,152 +319,6 @@ class Managed(Closable):
 def sensible(view: Any) -> str | None:
     """A check: what is kept of the agent's components is as their types and rules want it."""
     return "; ".join(AgentState(view).problems()[:5]) or None
-
-
-# ---- what runs beside it ------------------------------------------------------------------------
-
-
-def parts_of(managed: Managed, config: Configuration, beside: Beside) -> dict[str, PartPlan]:
-    """The table of what runs beside an agent: each part is started, watched and stopped alike."""
-    store, core, every = managed.store, core_of(managed.store), config.intervals
-    scope, lease = managed.state.scope, config.intervals.lease
-
-    def chore(name: str, interval: float, work: Callable[[], Any]) -> Callable[[], Chore]:
-        return lambda: Chore(core, name, interval, work, lease)
-
-    def watchdog() -> Watchdog:
-        return Watchdog(
-            store, managed.recovery, states=[scope], interval=every.watchdog, lease=lease
-        )
-
-    def scheduler() -> Scheduler:
-        return Scheduler(store, policies=managed.policies, lease=lease)
-
-    def retain() -> None:
-        # What has to be confirmed stays; `health` says so.
-        with suppress(ScopeNotFoundError, NotConfirmedError):
-            Retention(store).run(scope)
-
-    table = {
-        "alerts": PartPlan(
-            "thresholds watched, and told of",
-            chore("alerts", every.alerts, alerts_of(managed, config, beside).look),
-        ),
-        "audit": PartPlan("reads of sensitive values noted", lambda: Audit(store)),
-        "watchdog": PartPlan("failures found, and recovered", watchdog),
-        "scheduler": PartPlan("checkpoints of policies and schedules", scheduler),
-        "retention": PartPlan(
-            "old checkpoints removed", chore("retention", every.retention, retain)
-        ),
-        "expiry": PartPlan("expired keys removed", chore("expiry", every.expiry, store.sweep)),
-    }
-    if config.scrub_interval is not None:
-        interval = config.scrub_interval
-
-        def scrubber() -> Scrubber:
-            managed.scrubber = managed._scrubber(interval)
-            return managed.scrubber
-
-        table["scrubbing"] = PartPlan("the store verified, and healed", scrubber)
-    if managed.replicas is not None:
-        follow = chore("replicas", 1.0, lambda: _follow(managed.replicas))
-        table["replicas"] = PartPlan("replicas brought up to date", follow)
-    if config.backup is not None:
-        every_backup, keep = config.backup.interval, config.backup.keep
-        made = partial(_back_up, managed, every_backup, keep)
-        if config.backup.scopes:
-            made = partial(_export_scopes, managed, config.backup, config.key)
-        work = chore("backups", every_backup, made)
-        table["backups"] = PartPlan("backups made", work)
-    if (plan := config.optimizer) is not None:
-        adapt = chore("optimizer", plan.interval, partial(_adapt, managed, plan))
-        table["optimizer"] = PartPlan("intervals of policies adapted", adapt)
-    for id, make in beside.agents.items():
-        state = store.agent(id)
-        agent = partial(AgentPart, core, state.scope, *beside.run(state, make))
-        table[f"agent {id}"] = PartPlan("run here", agent)
-    return table
-
-
-def _adapt(managed: Managed, plan: OptimizerPlan) -> None:
-    scope = managed.state.scope
-    recent = managed.recovery.reports(scope, 10)
-    adapt_intervals(managed.store, managed.policies, scope, plan.bounds, recent, plan.interval)
-
-
-def _follow(replicas: Any) -> None:
-    wrong = [f"{one.url}: {one.error}" for one in replicas.sync().replicas if one.error]
-    if wrong:
-        raise Unavailable("; ".join(wrong))
-
-
-def _back_up(managed: Managed, interval: float, keep: int | None) -> float:
-    """Make a backup, if the newest is old enough; seconds until the next is due."""
-    backups, core = managed.backups, core_of(managed.store)
-    assert backups is not None
-    mine = [one.created for one in backups.list() if one.lineage == core.lineage.hex()]
-    age = moment(core.clock.claimed()) - max(mine) if mine else timedelta.max
-    left = timedelta(seconds=interval) - age if mine else timedelta(0)
-    if left > timedelta(0):
-        return left.total_seconds()
-    backups.create("scheduled")
-    if keep is not None:
-        backups.prune(keep)
-    return interval
-
-
-def _export_scopes(managed: Managed, plan: BackupPlace, key: str | None) -> float:
-    """Export the newest checkpoint of each scope that a plan is for; seconds until the next turn.
-
-    A folder for each scope, files by the numbers of entries: a clock that jumps makes none old.
-    """
-    from holdfast.checkpoints.export import export_checkpoint
-
-    fit = Patterns(plan.scopes).fit
-    if core_of(managed.store).ring is not None:
-        key = key or os.environ.get("HOLDFAST_KEY")
-    for info in managed.store.scopes().items:
-        state = managed.store.scope(info.scope)
-        newest = state.checkpoints(limit=1) if fit(str(info.scope)) else []
-        if not newest:
-            continue
-        name = quote(str(info.scope), safe="")
-        if len(name) > LONGEST_NAME:
-            name = hashlib.sha256(name.encode()).hexdigest()
-        folder = Path(plan.url.removeprefix("dir:")) / name
-        path = folder / f"{newest[0].sequence:012}.holdfast"
-        if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            export_checkpoint(state, path, at=newest[0], key=key)
-        if plan.keep is not None:
-            for old in sorted(folder.glob("*.holdfast"))[: -plan.keep]:
-                old.unlink()
-    return plan.interval
-
-
-def alerts_of(managed: Managed, config: Configuration, beside: Beside) -> Alerts:
-    """What watches the thresholds of a document, and the parts; refused if it could not tell."""
-    limits, looks = config.thresholds, list[Look]()
-    if RATE in limits:
-        looks.append(FailureRate(managed.store, limits[RATE]))
-    if TIME in limits:
-        newest = partial(managed.recovery.reports, managed.state.scope, 1)
-        looks.append(recovery_time(managed.store, newest, limits[TIME]))
-    if LAG in limits and config.replication is not None:
-        wanted = (config.replication.factor or 2) - 1
-        looks.append(sync_lag(managed.replicas, wanted, limits[LAG]))
-    told = {"callback": beside.on_alert} if beside.on_alert is not None else {}
-    alerts = Alerts(managed.store, looks, config.channels, told)
-
-    def parts() -> Iterator[tuple[str, str]]:
-        """Parts that fail, and ways to tell that do not serve: of those the others are told."""
-        for one in managed._supervisor.status():
-            if one.state == FAILING:
-                yield f"part/{one.name}", f"{one.error}; started again {one.restarts} times"
-        yield from ((f"channel/{name}", why) for name, why in alerts.errors.items())
-
-    looks.append(parts)
-    return alerts
 
 
 # ---- setting up ---------------------------------------------------------------------------------
@@ -582,11 +448,7 @@ def replicas_of(
     return Replicas(store, places, factor=config.replication.factor)
 
 
-def first_sync(replicas: Replicas | None) -> tuple[str, ...]:
-    """Bring replicas up to date, or make them; what is wrong with any, which keeps nobody up."""
-    if replicas is None:
-        return ()
-    report = replicas.sync()
+def _trouble(report: SyncReport) -> tuple[str, ...]:
     return tuple(
         f"replica {one.url}: {said}"
         for one in report.replicas
@@ -674,7 +536,9 @@ def put_in_force(
     created, broken, findings = found.new, found.broken, found.findings
     for one in config.procedures:
         recovery._checked(one)  # all of them, before any is kept
-    recovery._book.set(list(config.procedures), scope)
+    if config.procedures:
+        recovery._mend_notices()  # where they are kept
+        recovery._book.set(list(config.procedures), scope)
     current, in_force = 0, tuple[str, ...]()
     if not broken:
         try:

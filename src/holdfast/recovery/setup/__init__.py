@@ -1,0 +1,1 @@
+"""An agent set up by one document, and all that runs beside it."""
