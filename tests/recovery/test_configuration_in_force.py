@@ -15,6 +15,7 @@ from holdfast import sync
 from holdfast.errors import ConfigurationError, StateIntegrityError
 from holdfast.recovery import Configuration
 from holdfast.seal.signer import Signer
+from holdfast.store.names import rowkinds
 
 
 def read(**sections: Any) -> Configuration:
@@ -126,8 +127,8 @@ def test_tampering_signatures_and_hashes_are_verified_and_nothing_else_can_be_as
             patch.setattr(Signer, "sign", lambda self, text: sign(self, b"another text"))
             managed.state.checkpoint("forged")
         managed.state.set("later", "y" * 300)
-        prefix = managed.store._core.ledger(managed.state.scope).prefix
-        begun = b"holdfast/entry/1\0" + prefix
+        ledger = managed.store._core.ledger(managed.state.scope)
+        begun = b"holdfast/entry/1\0" + ledger.prefix
     place.close()
     with set_up(place, integrity=on) as managed:
         assert [one.partition(": ")[2] for one in managed.report.findings] == [
@@ -137,9 +138,9 @@ def test_tampering_signatures_and_hashes_are_verified_and_nothing_else_can_be_as
             managed.state.restore("forged")
         managed.state.restore("signed")
     place.close()
-    storage = place.storage()
+    storage, number = place.storage(), ledger.number
     # Only the agent's: scopes lie in the order of random ids, and recovery has one of its own.
-    rows = [(key, row) for key, row in rows_of(storage, b"E") if key[1:9] == prefix[-8:]]
+    rows = [(key, row) for key, row in rows_of(storage, b"E") if rowkinds.scope_of(key) == number]
     clear = {key: row[: 83 + 110] for key, row in rows if row[1]}  # envelopes of checkpoints
     digests = [hashlib.sha256(begun + key + one).hexdigest() for key, one in clear.items()]
     assert digests[0] == signed.hash, "SHA-256, as docs/format.md says"
