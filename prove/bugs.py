@@ -1712,11 +1712,12 @@ BUGS = (
         "tests/recovery/test_lost_tails_killed.py::test_one_agent_has_lost_the_same_whoever_ends_it",
     ),
     Bug(
-        "who has the store open stuck behind damage that was recovered",
+        "what is pruned while it is followed taken for damage",
         "store/journal/timeline.py",
         "                if stands and not isinstance(error, DamagedRecordError):\n",
         "                if stands:\n",
-        "recoveries",
+        "tests/store/test_pruning_beside.py"
+        "::test_what_is_pruned_while_it_is_read_is_no_damage",
     ),
     Bug(
         "health that takes a state that cannot be read for history",

@@ -20,12 +20,12 @@ from holdfast.store.open import open_core
 from holdfast.sync.hooks import Hooks
 
 url, key, signer, path, kill, after = sys.argv[1:]
-kill, goal = int(kill), 12
+kill, goal, events = int(kill), 12, 0
 
 
 class Killing(Counting):
     def commit(self, batch):
-        self.number = getattr(self, "number", 0) + 1
+        self.number = getattr(self, "number", 0) + (after != "told")
         if self.number == kill and after == "before":
             os.kill(os.getpid(), signal.SIGKILL)
         super().commit(batch)
@@ -42,6 +42,10 @@ hooks = Hooks(store)
 
 @hooks.background("n", batch_size=3)
 def tell(event, context):
+    global events
+    events += 1
+    if after == "told" and events == kill:  # in the middle of a batch: it is told of it again
+        os.kill(os.getpid(), signal.SIGKILL)
     os.write(file, f"{event.new}\\n".encode())
 
 
@@ -67,7 +71,7 @@ def run(place: Place, path: Path, kill: int, after: str) -> subprocess.Completed
 
 
 @pytest.mark.spec("L128", "L129")
-@pytest.mark.parametrize("after", ["before", "after"])
+@pytest.mark.parametrize("after", ["before", "after", "told"])
 def test_killed_at_any_commit_every_change_is_told_at_least_once(
     tmp_path: Path, after: str
 ) -> None:

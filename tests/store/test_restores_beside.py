@@ -1,11 +1,11 @@
-"""Restores in part of many keys, beside others who write all the time."""
+"""Restores beside others who write all the time, and who have the store open meanwhile."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import pytest
-from store_kit import Between, Place
+from store_kit import Between, Place, put_row, rows_of
 
 import holdfast
 from holdfast import Lookup, sync
@@ -164,3 +164,19 @@ def test_a_restore_that_a_pruning_overtakes_is_done_again(plain: Place, how: str
         sync.checkpoints.CheckpointGroups(store).restore(group)
     assert state.get("x") == 1
     assert store.verify().findings == []
+
+
+def test_who_has_the_store_open_goes_on_behind_damage_that_another_left_behind(
+    place: Place,
+) -> None:
+    state = place.open().agent("1")
+    state.set("x", 1)
+    state.checkpoint("safe")
+    place.open().agent("1").set("x", 2)  # which the first has not read yet
+    storage = place.storage()
+    key, row = rows_of(storage, b"E")[-1]
+    put_row(storage, key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])
+    place.open().agent("1").restore("safe", past_damage=True)
+    assert state.get("x") == 1
+    state.set("x", 3)
+    assert place.open().agent("1").get("x") == 3

@@ -527,7 +527,7 @@ class Timeline:
                 stands = not self.ledger.erased()
                 if stands and not isinstance(error, DamagedRecordError):
                     raise
-                if stands:  # as who opens the store now, if somebody restored a state behind it
+                if stands:  # as who opens the store now: rows were pruned, or passed by a restore
                     self.take_over(Timeline(self.ledger, self.number).load())
             self.gone = self.gone or (not stands and self.ledger.erased())
             self.seen = token
