@@ -1716,8 +1716,7 @@ BUGS = (
         "store/journal/timeline.py",
         "                if stands and not isinstance(error, DamagedRecordError):\n",
         "                if stands:\n",
-        "tests/store/test_pruning_beside.py"
-        "::test_what_is_pruned_while_it_is_read_is_no_damage",
+        "tests/store/test_pruning_beside.py::test_what_is_pruned_while_it_is_read_is_no_damage",
     ),
     Bug(
         "health that takes a state that cannot be read for history",

@@ -12,6 +12,7 @@ from holdfast.checkpoints.policy.policies import Policies
 from holdfast.checkpoints.scheduler import Scheduler
 from holdfast.cli import output
 from holdfast.cli.commands import Group
+from holdfast.cli.options import flag, option
 from holdfast.cli.session import Session, moment
 from holdfast.errors import InvalidInputError, MissingError
 from holdfast.schemas.migrations import Migrations
@@ -29,15 +30,11 @@ def access() -> None:
     """Who may read and write what, and all rules of one scope."""
 
 
-def _access(store: Store) -> Access:
-    return Access(store)
-
-
 @access.verb("grant PRINCIPAL SCOPE")
 @permission_argument
 @prefix_option
-@click.option("--below", is_flag=True, help="Also the scopes below it.")
-@click.option("--until", metavar="TIME", help="Up to a time, with its zone.")
+@flag("--below", "Also the scopes below it.")
+@option("--until", "TIME", "Up to a time, with its zone.")
 def grant(
     session: Session,
     principal: str,
@@ -50,7 +47,7 @@ def grant(
     """Let somebody read or write a scope, or those that fit a pattern (agent:*)."""
     end = moment(until) if until is not None else None
     with session.writing() as store:
-        made = _access(store).grant(
+        made = Access(store).grant(
             principal, scope, permission, prefix=prefix, below=below, until=end
         )
     session.tell(made, str(made))
@@ -61,7 +58,7 @@ def grant(
 def revoke(session: Session, principal: str, scope: str, prefix: str) -> None:
     """End a grant; it is over for every process with its next call."""
     with session.writing() as store:
-        if not _access(store).revoke(principal, scope, prefix=prefix):
+        if not Access(store).revoke(principal, scope, prefix=prefix):
             raise MissingError(
                 f"{principal} has no such grant; name the scope (or pattern) and the prefix that "
                 "it was made for"
@@ -75,7 +72,7 @@ def revoke(session: Session, principal: str, scope: str, prefix: str) -> None:
 def check(session: Session, principal: str, scope: str, permission: str, name: str) -> int:
     """Whether somebody may do something, and why; exits with 1 if not."""
     with session.reading() as store:
-        found = _access(store)
+        found = Access(store)
         allowed = found.check(principal, scope, permission, key=name)
         why = found.explain(principal, scope, permission, key=name)
     session.tell({"allowed": allowed, "why": why}, why)
@@ -86,7 +83,7 @@ def check(session: Session, principal: str, scope: str, permission: str, name: s
 def show(session: Session, scope: str) -> None:
     """All rules of a scope: who may what, schemas, what is kept, schedules, policies."""
     with session.reading() as store:
-        found = {**_access(store).show(scope), **_upkeep(store, scope)}
+        found = {**Access(store).show(scope), **_upkeep(store, scope)}
     if session.json:
         session.tell(found)
         return

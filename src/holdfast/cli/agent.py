@@ -27,10 +27,7 @@ from holdfast.agents.state.components import table
 from holdfast.cli import output
 from holdfast.cli.commands import Group
 from holdfast.cli.failures import AgentFailed, exit_code
-from holdfast.cli.options import (
-    agent_scope,
-    imported,
-)
+from holdfast.cli.options import agent_scope, flag, imported, option, seconds
 from holdfast.cli.plain import Value, fields_of, plain
 from holdfast.cli.session import Session, bound, is_sensitive, login, point
 from holdfast.errors import (
@@ -136,8 +133,8 @@ def show(session: Session, agent: str) -> None:
 
 @agent.verb("export AGENT [CHECKPOINT]=which")
 @click.option("--out", "-o", metavar="FOLDER", default=".", help="[default: this one]")
-@click.option("--plain", is_flag=True, help="Of an encrypted store: a file that is not.")
-@click.option("--reveal", is_flag=True, help="Also what is sensitive.")
+@flag("--plain", "Of an encrypted store: a file that is not.")
+@flag("--reveal", "Also what is sensitive.")
 def export(session: Session, /, agent: str, which: str | None, out: str, **how: bool) -> None:
     """Write a checkpoint of an agent (default the newest) to a JSON file for people.
 
@@ -150,7 +147,7 @@ def export(session: Session, /, agent: str, which: str | None, out: str, **how: 
 
 
 @agent.verb("import-folder AGENT FOLDER")
-@click.option("--from", "name", metavar="NAME", help="What its files call the agent. [its id]")
+@option("--from=name", "NAME", "What its files call the agent. [its id]")
 def import_folder(session: Session, agent: str, folder: str, name: str | None) -> None:
     """Take up an agent's tasks, mailbox, context, memory and cycles from a folder of files.
 
@@ -260,9 +257,9 @@ def state(
 
 
 @agent.verb("transitions SCOPE")
-@click.option("--machine", metavar="NAME", help="One machine. [all of them]")
-@click.option("--failed", is_flag=True, help="Only attempts that failed.")
-@click.option("--since", metavar="TIME|NUMBER", help="From a time or a transition's number on.")
+@option("--machine", "NAME", "One machine. [all of them]")
+@flag("--failed", "Only attempts that failed.")
+@option("--since", "TIME|NUMBER", "From a time or a transition's number on.")
 @click.option("--limit", type=int, default=50, help="The newest so many. [50]")
 def transitions(
     session: Session, scope: str, machine: str | None, failed: bool, since: str | None, limit: int
@@ -320,8 +317,8 @@ def _say(machine: dict[str, Any]) -> None:
 
 
 @agent.verb("effects AGENT")
-@click.option("--all", "done", is_flag=True, help="Those that are done, too.")
-@click.option("--reveal", is_flag=True, help="With --json: what they are about, and their results.")
+@flag("--all=done", "Those that are done, too.")
+@flag("--reveal", "With --json: what they are about, and their results.")
 def effects(session: Session, agent: str, done: bool, reveal: bool) -> None:
     """Effects of an agent that are not done: planned ones, and those whose end is unknown.
 
@@ -349,10 +346,10 @@ def _effect(one: Effect, reveal: bool) -> dict[str, Any]:
 
 
 @agent.verb("settle AGENT NAME [ID]")
-@click.option("--done", is_flag=True, help="It happened.")
-@click.option("--repeat", is_flag=True, help="It did not: the agent may begin it.")
-@click.option("--drop", is_flag=True, help="It is not wanted any more.")
-@click.option("--result", metavar="JSON", help="With --done: what came of it.")
+@flag("--done", "It happened.")
+@flag("--repeat", "It did not: the agent may begin it.")
+@flag("--drop", "It is not wanted any more.")
+@option("--result", "JSON", "With --done: what came of it.")
 def settle(
     session: Session, /, agent: str, name: str, id: str | None, result: str | None, **ends: bool
 ) -> None:
@@ -373,9 +370,9 @@ def settle(
 
 
 @agent.verb("handovers AGENT")
-@click.option("--task", metavar="ID", help="Of one task.")
-@click.option("--open", "waiting", is_flag=True, help="Only offers that wait for its answer.")
-@click.option("--chain", is_flag=True, help="With --task: its way from agent to agent.")
+@option("--task", "ID", "Of one task.")
+@flag("--open=waiting", "Only offers that wait for its answer.")
+@flag("--chain", "With --task: its way from agent to agent.")
 def handovers(session: Session, agent: str, task: str | None, waiting: bool, chain: bool) -> None:
     """Tasks that were handed, or offered, by an agent or to it: who, to whom, and why."""
     if chain and task is None:
@@ -402,15 +399,15 @@ def handovers(session: Session, agent: str, task: str | None, waiting: bool, cha
 
 
 @agent.verb("mailbox AGENT --limit=50")
-@click.option("--set-aside", is_flag=True, help="Letters that failed too often.")
-@click.option("--send", metavar="JSON", help="Put a letter with this content into the mailbox.")
+@flag("--set-aside", "Letters that failed too often.")
+@option("--send", "JSON", "Put a letter with this content into the mailbox.")
 @click.option("--sender", default="", help="With --send: who it is from.")
-@click.option("--id", "id_", metavar="ID", help="With --send: under this id it is sent once.")
+@option("--id=id_", "ID", "With --send: under this id it is sent once.")
 @click.option("--retry", type=int, metavar="NUMBER", help="Let one that was set aside wait again.")
 @click.option("--remove", type=int, metavar="NUMBER", help="Let nobody process one of them.")
-@click.option("--clear-failed", is_flag=True, help="Remove those that were set aside.")
-@click.option("--clear-all", is_flag=True, help="Remove those, and all that wait.")
-@click.option("--reveal", is_flag=True, help="With --json: what the letters say.")
+@flag("--clear-failed", "Remove those that were set aside.")
+@flag("--clear-all", "Remove those, and all that wait.")
+@flag("--reveal", "With --json: what the letters say.")
 def mailbox(session: Session, /, agent: str, **given: Any) -> None:
     """Letters to an agent that wait, and how many were processed."""
     changes = ("send", "retry", "remove", "clear_failed", "clear_all")
@@ -460,7 +457,7 @@ def _change_mailbox(session: Session, agent: str, asked: list[str], given: dict[
 
 
 @agent.verb("drift AGENT --limit=10")
-@click.option("--reset", is_flag=True, help="Forget what was usual; the count of cycles goes on.")
+@flag("--reset", "Forget what was usual; the count of cycles goes on.")
 def drift(session: Session, agent: str, limit: int, reset: bool) -> None:
     """How an agent's cycles of work go, and the last alarms with their evidence."""
     if reset:
@@ -478,17 +475,13 @@ def drift(session: Session, agent: str, limit: int, reset: bool) -> None:
 
 
 @agent.verb("run AGENT MODULE:NAME=program")
-@click.option("--routine", type=float, default=1800.0, show_default=True, metavar="SECONDS",
-              help="Between routine checkpoints.")  # fmt: skip
-@click.option("--refresh", type=float, default=7200.0, show_default=True, metavar="SECONDS",
-              help="After which it is made anew, behind a recovery checkpoint.")  # fmt: skip
-@click.option("--idle", type=float, default=1.0, show_default=True, metavar="SECONDS",
-              help="To wait when there is nothing to do.")  # fmt: skip
+@seconds("--routine", 1800.0, "Between routine checkpoints.")
+@seconds("--refresh", 7200.0, "After which it is made anew, behind a recovery checkpoint.")
+@seconds("--idle", 1.0, "To wait when there is nothing to do.")
 @click.option("--max-errors", type=int, default=5, show_default=True,
               help="Errors in a row after which it gives up.")  # fmt: skip
-@click.option("--new-process", is_flag=True, help="Begin a refresh with a new process.")
-@click.option("--async", "async_", is_flag=True,
-              help="The function makes an agent that is async, without saying so.")  # fmt: skip
+@flag("--new-process", "Begin a refresh with a new process.")
+@flag("--async=async_", "The function makes an agent that is async, without saying so.")
 def run(
     session: Session, /, agent: str, program: str, new_process: bool, async_: bool, **options: Any
 ) -> int:
@@ -595,11 +588,9 @@ async def _run_async(
 
 
 @agent.verb("check [AGENT]...=agents")
-@click.option("--interval", type=float, default=1800.0, show_default=True, metavar="SECONDS",
-              help="Between routine checkpoints.")  # fmt: skip
-@click.option("--tolerance", type=float, default=300.0, show_default=True, metavar="SECONDS",
-              help="By which one may be early or late.")  # fmt: skip
-@click.option("--markdown", is_flag=True, help="The whole report, as Markdown.")
+@seconds("--interval", 1800.0, "Between routine checkpoints.")
+@seconds("--tolerance", 300.0, "By which one may be early or late.")
+@flag("--markdown", "The whole report, as Markdown.")
 def check(
     session: Session, agents: tuple[str, ...], interval: float, tolerance: float, markdown: bool
 ) -> int:

@@ -1,31 +1,34 @@
-"""`holdfast checkpoint`: points to return to, and checkpoints as files."""
+"""`holdfast checkpoint` and `retention`: points to return to, and which of them go."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import click
 
-from holdfast.checkpoints.checkpoints import CheckpointGroups
+from holdfast.checkpoints.checkpoints import CheckpointGroups, Checkpoints
 from holdfast.checkpoints.export import export_checkpoint
 from holdfast.checkpoints.export_import import import_checkpoint, inspect_export
 from holdfast.checkpoints.request import checkpoint_request
+from holdfast.checkpoints.retention import Retention
 from holdfast.cli import output
 from holdfast.cli.commands import Group
 from holdfast.cli.failures import in_options
-from holdfast.cli.options import together
+from holdfast.cli.options import choice, flag, option, several, together
 from holdfast.cli.plain import fields_of, plain
-from holdfast.cli.restore import checkpoints_of, located, locating_options
 from holdfast.cli.session import Session, point
+from holdfast.cli.timeline import located, locating_options
 from holdfast.errors import (
     CheckpointNotFoundError,
+    InvalidInputError,
     PointNotFoundError,
     PrunedError,
 )
 from holdfast.store.inner import handle_of
 from holdfast.store.names.items import Checkpoint
-from holdfast.sync import State
+from holdfast.sync import State, Store
 
 
 @click.group(cls=Group)
@@ -39,7 +42,7 @@ def checkpoint() -> None:
 @click.option("--description", default="", help="What a reader should know.")
 @click.option("--trigger", default="", help="The event that it is made for.")
 @click.option("--priority", default="medium", help="low, medium (default), high or critical.")
-@click.option("--also", metavar="SCOPE", multiple=True, help="These, too, at the same moment.")
+@several("--also", "SCOPE", "These, too, at the same moment.")
 def create(session: Session, /, scope: str, also: tuple[str, ...], **fields: Any) -> None:
     """Name the newest state, to return to it. Nothing is copied."""
     name = fields.pop("name")
@@ -51,7 +54,7 @@ def create(session: Session, /, scope: str, also: tuple[str, ...], **fields: Any
             names = ", ".join(f"{one.scope} {one.id}" for one in group.checkpoints)
             session.tell(group, f"checkpoint {group.name!r} is {names}")
             return
-        made = checkpoints_of(states[0]).create(request).checkpoint
+        made = Checkpoints(states[0]).create(request).checkpoint
     signed = f" ({in_options(made.warning)})" if made.warning else ""
     session.tell(made, f"{scope}: checkpoint {name!r} is {made.id}{signed}")
 
@@ -61,19 +64,17 @@ def create(session: Session, /, scope: str, also: tuple[str, ...], **fields: Any
 def list_(session: Session, /, scope: str, limit: int | None, **where: Any) -> None:
     """The checkpoints of a timeline, newest first."""
     with session.read(scope) as state:
-        found = checkpoints_of(state).find(limit=limit, **located(where))
+        found = Checkpoints(state).find(limit=limit, **located(where))
     session.table("checkpoints", found, "id, name, type, time, tags, description")
 
 
 @checkpoint.verb("show SCOPE CHECKPOINT=which")
-@click.option(
-    "--all", "everything", is_flag=True, help="Also where it comes from, size, integrity."
-)
+@flag("--all=everything", "Also where it comes from, size, integrity.")
 def show(session: Session, scope: str, which: str, everything: bool) -> None:
     """One checkpoint, by its name, its number or its id (TIMELINE@NUMBER)."""
     with session.read(scope) as state:
         found = _find(state, which)
-        known = fields_of(checkpoints_of(state).inspect(found)) if everything else {}
+        known = fields_of(Checkpoints(state).inspect(found)) if everything else {}
     known.pop("checkpoint", None)
     told = plain(found) | plain(known)
     shown = dict(told)
@@ -128,21 +129,16 @@ def why(session: Session, scope: str, which: str | None) -> None:
 def confirm(session: Session, scope: str, backup: str) -> None:
     """Say that a restore is good: its backup (by its id) is no longer held."""
     with session.change(scope) as state:
-        made = checkpoints_of(state).confirm(point(backup))
+        made = Checkpoints(state).confirm(point(backup))
     session.tell(made, f"{scope}: {backup} is let go")
 
 
 @checkpoint.verb("finish SCOPE CHECKPOINT=which")
-@click.option(
-    "--how",
-    type=click.Choice(["revert", "keep"]),
-    required=True,
-    help="Undo what the operation did, or leave it.",
-)
+@choice("--how", "revert keep", "Undo what the operation did, or leave it.", required=True)
 def finish(session: Session, scope: str, which: str, how: str) -> None:
     """Decide about an operation that never ended, by its checkpoint."""
     with session.change(scope) as state:
-        done = checkpoints_of(state).finish(point(which), how)
+        done = Checkpoints(state).finish(point(which), how)
     told = {"scope": scope, "checkpoint": which, "reverted": done}
     session.tell(told, done or f"{scope}: {which} is let go")
 
@@ -150,12 +146,8 @@ def finish(session: Session, scope: str, which: str, how: str) -> None:
 # ---- checkpoints as files ----------------------------------------------------------------------
 
 _file_key = together(
-    click.option(
-        "--file-key", metavar="SOURCE", help="The file's own key: file:PATH, env:NAME, passphrase:."
-    ),
-    click.option(
-        "--file-passphrase-file", metavar="PATH", help="The same, with the first line of a file."
-    ),
+    option("--file-key", "SOURCE", "The file's own key: file:PATH, env:NAME, passphrase:."),
+    option("--file-passphrase-file", "PATH", "The same, with the first line of a file."),
 )
 """The key of a file, which is not the store's."""
 
@@ -167,16 +159,15 @@ def _key(session: Session, given: dict[str, Any], *, new: bool = False) -> str |
 
 @checkpoint.verb("export SCOPE [CHECKPOINT]=which")
 @click.option("--out", "-o", metavar="FILE", required=True, help="Written whole or not at all.")
-@click.option(
+@choice(
     "--format",
-    type=click.Choice(["holdfast", "json", "protobuf"]),
-    default="holdfast",
-    help="To be imported (default), for people, or for other programs.",
+    "holdfast json protobuf",
+    "To be imported (default), for people, or for other programs.",
 )
 @_file_key
-@click.option("--plain", is_flag=True, help="Of an encrypted store: a file that is not.")
-@click.option("--unsigned", is_flag=True, help="Without a signature.")
-@click.option("--reveal", is_flag=True, help="json, protobuf: also what is sensitive.")
+@flag("--plain", "Of an encrypted store: a file that is not.")
+@flag("--unsigned", "Without a signature.")
+@flag("--reveal", "json, protobuf: also what is sensitive.")
 def export(session: Session, /, scope: str, which: str | None, out: str, **given: Any) -> None:
     """Write a checkpoint (default the newest) with all of its state to one file."""
     with session.read(scope) as state:
@@ -191,8 +182,8 @@ def export(session: Session, /, scope: str, which: str | None, out: str, **given
 
 @checkpoint.verb("import SCOPE FILE --reason")
 @_file_key
-@click.option("--trust", metavar="KEY", multiple=True, help="A public key that you believe.")
-@click.option("--untrusted", is_flag=True, help="Take it whoever signed it, if anybody did.")
+@several("--trust", "KEY", "A public key that you believe.")
+@flag("--untrusted", "Take it whoever signed it, if anybody did.")
 @click.option("--limit", type=click.IntRange(0), metavar="BYTES", help="[default 1 GiB]")
 def import_(session: Session, /, scope: str, file: str, **given: Any) -> None:
     """Let the state of SCOPE, which may be new, be what is in an exported FILE.
@@ -213,7 +204,7 @@ def import_(session: Session, /, scope: str, file: str, **given: Any) -> None:
 
 @checkpoint.verb("inspect FILE")
 @_file_key
-@click.option("--trust", metavar="KEY", multiple=True, help="A public key that must have signed.")
+@several("--trust", "KEY", "A public key that must have signed.")
 def inspect(session: Session, /, file: str, trust: tuple[str, ...], **given: Any) -> None:
     """What is in an exported FILE. All of it is checked, and no store is needed."""
     found = inspect_export(file, key=_key(session, given), trust=trust or None)
@@ -226,3 +217,99 @@ def inspect(session: Session, /, file: str, trust: tuple[str, ...], **given: Any
             if found.signer
             else "nobody signed it"
         )
+
+
+# ---- retention: which checkpoints go, and letting them go ----------------------------------------
+
+
+@click.group(cls=Group)
+def retention() -> None:
+    """Show which checkpoints and how much history go by the rules, and prune them."""
+
+
+def _retention(session: Session, store: Store) -> Retention:
+    """The retention of all timelines of a scope."""
+    if session.timeline != "main":
+        raise InvalidInputError(
+            "retention looks at all timelines of a scope, and ends the one that is named behind "
+            "it: leave --timeline out"
+        )
+    return Retention(store)
+
+
+@retention.verb("plan SCOPE")
+def plan(session: Session, scope: str) -> None:
+    """What would go, and why each checkpoint stays or goes; nothing is changed."""
+    with session.reading() as store:
+        found = _retention(session, store).plan(scope)
+    session.tell(found, found)
+
+
+@retention.verb("run SCOPE")
+@flag("--confirm", "Also what has to be confirmed; see `plan`.")
+def run(session: Session, scope: str, confirm: bool) -> None:
+    """Prune what `plan` shows. Cut short, run it again."""
+    with session.writing() as store:
+        done = _retention(session, store).run(scope, confirm=confirm)
+    session.tell({"pruned": done}, *done)
+    if not done:
+        session.note("nothing goes")
+
+
+@retention.verb("end SCOPE TIMELINE")
+@click.option("--reason", help="Why; it is kept with the entries that end it.")
+def end(session: Session, scope: str, timeline: str, reason: str | None) -> None:
+    """End a timeline that nothing needs, and drop its content. Cut short, run it again."""
+    with session.writing() as store:
+        done = _retention(session, store).end(scope, timeline, reason)
+    session.tell(done, f"{done.scope} {timeline} is ended; {done.bytes} bytes went")
+
+
+# ---- marks of one checkpoint -------------------------------------------------------------------
+
+
+def _mark(name: str, about: str, said: str, unsaid: str = "", *options: Callable[..., Any]) -> None:
+    """A verb that changes the marks of a checkpoint, by whatever names it; its state need not be
+    whole."""
+
+    def mark(session: Session, scope: str, checkpoint: str, **given: str) -> None:
+        with session.writing() as store:
+            state = session.state(store, scope)
+            found = Checkpoints(state).inspect(point(checkpoint), verify="none").checkpoint
+            done = getattr(Retention(store), name)(found, **given) is not False
+        told = {"scope": found.scope, "checkpoint": found.id, "done": done}
+        session.tell(told, f"{found.id}: {said}" if done else None)
+        if not done:
+            session.note(unsaid)
+
+    mark.__doc__ = about
+    retention.verb(f"{name} SCOPE CHECKPOINT")(together(*options)(mark))
+
+
+def _reason(default: str) -> Callable[..., Any]:
+    return click.option("--reason", default=default, show_default=True)
+
+
+_mark(
+    "clear",
+    "Let a checkpoint go with the next `run`, whatever its rule says.",
+    "goes with the next `holdfast retention run`",
+    "",
+    _reason("cleared"),
+)
+_mark(
+    "pin",
+    "Keep a checkpoint whatever the rules say, until it is unpinned.",
+    "pinned",
+    "",
+    _reason("pinned"),
+)
+_mark("unpin", "Take a pin back.", "unpinned", "it was not pinned")
+_mark(
+    "hold",
+    "Put a legal hold on a checkpoint: no rule removes it, and its scope is not deleted.",
+    "on hold",
+    "",
+    click.option("--reason", required=True, help="Why; who is refused because of it is told."),
+)
+_mark("lift", "Lift a hold.", "lifted", "it was not on hold")

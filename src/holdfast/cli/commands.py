@@ -31,42 +31,40 @@ def _note(context: click.Context, option: click.Parameter, value: Any) -> None:
         session.given.add(str(option.name))
 
 
+GLOBAL: dict[str, dict[str, Any]] = {
+    "--store": {
+        "metavar": "URL",
+        "help": "sqlite:PATH, a bare path, postgresql://HOST/DATABASE or mongodb://HOST/DATABASE. "
+        "[HOLDFAST_STORE; default sqlite:holdfast.db]",
+    },
+    "--key": {
+        "metavar": "SOURCE",
+        "help": "file:PATH, env:NAME, or `passphrase:` to be asked. [HOLDFAST_KEY]",
+    },
+    "--passphrase-file": {
+        "metavar": "PATH",
+        "help": "Take the passphrase from the first line of a file.",
+    },
+    "--signer": {
+        "metavar": "file:PATH",
+        "help": "The signing key, if it is kept apart. [HOLDFAST_SIGNER]",
+    },
+    "--timeline": {"metavar": "NAME", "help": "[default main]"},
+    "--actor": {"metavar": "NAME", "help": "Who acts. [default the login]"},
+    "--durability": {
+        "type": click.Choice(["full", "normal"]),
+        "help": "What a write survives: power loss, or kill -9. [default full]",
+    },
+    "--json": {"is_flag": True, "help": "One JSON document, errors too."},
+}
+"""The options that every command takes."""
+
+
 def global_options(*, hidden: bool) -> list[click.Option]:
-    """The options that every command takes."""
-
-    def option(name: str, **more: Any) -> click.Option:
-        return click.Option([name], expose_value=False, callback=_note, hidden=hidden, **more)
-
+    """Those of `GLOBAL`; their values go to the session."""
     return [
-        option(
-            "--store",
-            metavar="URL",
-            help="sqlite:PATH, a bare path, postgresql://HOST/DATABASE or mongodb://HOST/DATABASE. "
-            "[HOLDFAST_STORE; default sqlite:holdfast.db]",
-        ),
-        option(
-            "--key",
-            metavar="SOURCE",
-            help="file:PATH, env:NAME, or `passphrase:` to be asked. [HOLDFAST_KEY]",
-        ),
-        option(
-            "--passphrase-file",
-            metavar="PATH",
-            help="Take the passphrase from the first line of a file.",
-        ),
-        option(
-            "--signer",
-            metavar="file:PATH",
-            help="The signing key, if it is kept apart. [HOLDFAST_SIGNER]",
-        ),
-        option("--timeline", metavar="NAME", help="[default main]"),
-        option("--actor", metavar="NAME", help="Who acts. [default the login]"),
-        option(
-            "--durability",
-            type=click.Choice(["full", "normal"]),
-            help="What a write survives: power loss, or kill -9. [default full]",
-        ),
-        option("--json", is_flag=True, help="One JSON document, errors too."),
+        click.Option([name], expose_value=False, callback=_note, hidden=hidden, **more)
+        for name, more in GLOBAL.items()
     ]
 
 

@@ -1,30 +1,38 @@
-"""`holdfast show`, `log`, `diff`, `blame`, `query` and `watch`: a state, how it came about."""
+"""`holdfast show`, `log`, `diff`, `blame`, `query`, `watch`, `debug`: how a state came about."""
 
 from __future__ import annotations
 
+import cmd
+import inspect
 import json
 import re
+import shlex
 import sys
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
 
-from holdfast.cli import output
+from holdfast.cli import failures, output
 from holdfast.cli.commands import command
+from holdfast.cli.options import flag, option
 from holdfast.cli.plain import Value, plain
 from holdfast.cli.session import Session, bound, is_sensitive, point
 from holdfast.errors import (
+    HoldfastError,
     InvalidInputError,
     InvalidValueError,
     KeyMissingError,
+    MissingError,
+    PointNotFoundError,
     PrunedError,
+    StateIntegrityError,
 )
 from holdfast.store.inner import KINDS, Begins, Range, check_position, dumps, handle_of
 from holdfast.store.names.items import MASK, Entry, Position
+from holdfast.sync import State
 
-exit_code_option = click.option(
-    "--exit-code", is_flag=True, help="Exit with 1 if there are differences."
-)
+exit_code_option = flag("--exit-code", "Exit with 1 if there are differences.")
 
 
 @command("show SCOPE --at --reveal")
@@ -47,14 +55,14 @@ def shown_values(view: Any, keys: list[str], reveal: bool) -> dict[str, Value]:
 
 
 @command("log SCOPE")
-@click.option("--key", "name", metavar="KEY", help="Entries that changed this key.")
+@option("--key=name", "KEY", "Entries that changed this key.")
 @click.option("--kind", help="set, append, delete, checkpoint, restore, fork, merge.")
-@click.option("--actor", "who", metavar="NAME", help="Entries made by this actor.")
-@click.option("--correlation", metavar="TEXT", help="Entries with this correlation.")
-@click.option("--since", metavar="WHEN", help="From this entry or time on.")
-@click.option("--until", metavar="WHEN", help="Up to this entry or time.")
+@option("--actor=who", "NAME", "Entries made by this actor.")
+@option("--correlation", "TEXT", "Entries with this correlation.")
+@option("--since", "WHEN", "From this entry or time on.")
+@option("--until", "WHEN", "Up to this entry or time.")
 @click.option("--limit", type=click.IntRange(0), default=50, help="At most so many; 0 for all.")
-@click.option("--reverse", is_flag=True, help="Oldest first.")
+@flag("--reverse", "Oldest first.")
 def log(session: Session, /, scope: str, kind: str | None, **given: Any) -> None:
     """The entries of a scope, newest first. (--key and --actor behind `log` are filters.)"""
     if kind is not None and kind not in KINDS:
@@ -117,8 +125,8 @@ _SIDES = {">": "gt", ">=": "ge", "<": "lt", "<=": "le"}
 
 
 @command("query SCOPE LOOKUP [CONDITION]...=conditions --at --limit=100 --reveal")
-@click.option("--order", metavar="TERM", help="Sort by a term; -TERM for the other direction.")
-@click.option("--after", metavar="CURSOR", help="Go on behind the page before.")
+@option("--order", "TERM", "Sort by a term; -TERM for the other direction.")
+@option("--after", "CURSOR", "Go on behind the page before.")
 def query(
     session: Session,
     scope: str,
@@ -181,15 +189,11 @@ def _value(text: str) -> Any:
 @command("watch [SCOPE]")
 @click.option("--prefix", default="", help="Entries that changed keys which begin so.")
 @click.option("--pattern", help="Entries that changed keys which fit, as in a shell: 'memory/*'.")
-@click.option(
-    "--since",
-    metavar="POSITION",
-    help="`start`, or a position that --json shows; else only what is new.",
-)
+@option("--since", "POSITION", "`start`, or a position that --json shows; else only what is new.")
 @click.option(
     "--timeout", type=click.FloatRange(0), metavar="SECONDS", help="End after such a silence."
 )
-@click.option("--past-pruned", is_flag=True, help="Pass over entries that were pruned.")
+@flag("--past-pruned", "Pass over entries that were pruned.")
 def watch(session: Session, /, scope: str | None, since: str | None, **options: Any) -> None:
     """Entries of a scope, or of all, as they are committed; until Ctrl-C.
 
@@ -233,3 +237,222 @@ def _show(session: Session, entry: Entry) -> None:
     row += [cause.actor, cause.reason, cause.correlation]
     session.each({**plain(entry), "position": entry.position or {}}, row)
     sys.stdout.flush()
+
+
+# ---- debug: a console in which one steps through the entries of a scope --------------------------
+
+
+@command("debug SCOPE --reveal")
+@option("--at", "POINT", "Where to begin. [the newest entry]")
+@click.option("-c", "--command", "lines", multiple=True, help="Do this, and end; several if given.")
+def debug(
+    session: Session, scope: str, at: str | None, lines: tuple[str, ...], reveal: bool
+) -> None:
+    """Step through the entries of a scope: what the state was, what changed it, and who.
+
+    A console with commands (`help` lists them) on a terminal; from a pipe it takes a command a
+    line, and ends at the first that fails. Nothing is changed.
+    """
+    with session.read(scope) as state:
+        console = Console(session, state, reveal=reveal)
+        if at is not None:
+            console.go(point(at))
+        if lines:
+            console.run(lines)
+        elif sys.stdin.isatty():
+            console.cmdloop()
+        else:
+            console.run(sys.stdin)
+
+
+_SHORT = {"n": "next", "b": "back", "g": "goto", "w": "where", "q": "quit", "EOF": "quit"}
+
+
+class Console(cmd.Cmd):
+    """Commands over the entries of one timeline; on a terminal until `quit`, else line by line."""
+
+    intro = "`help` lists the commands; `quit` ends."
+
+    def __init__(self, session: Session, state: State, *, reveal: bool = False) -> None:
+        super().__init__()
+        self.session, self.state, self.reveal = session, state, reveal
+        self.number = self._head
+
+    # running
+
+    def run(self, lines: Iterable[str]) -> None:
+        """Do a line after the other; the first that fails ends it, with its error."""
+        for line in lines:
+            if self._do(line.strip()):
+                return
+
+    def onecmd(self, line: str) -> bool:
+        """Do a line at a terminal: what is wrong is said, and the console goes on."""
+        try:
+            return self._do(line.strip())
+        except HoldfastError as error:
+            failures.report(error, as_json=self.session.json)
+        except KeyboardInterrupt:
+            output.note("interrupted")
+        return False
+
+    @property
+    def prompt(self) -> str:  # type: ignore[override]
+        """Where one is."""
+        return output.clean(f"{self.state.scope} {self.state.timeline}@{self.number}> ")
+
+    def _do(self, line: str) -> bool:
+        """Whether that was the end."""
+        try:
+            name, *words = shlex.split(line, comments=True) or [""]
+        except ValueError as error:
+            raise InvalidInputError(f"that line cannot be read: {error}") from None
+        if not name:
+            return False
+        function = self._found(_SHORT.get(name, name))
+        try:
+            inspect.signature(function).bind(*words)
+        except TypeError:
+            raise InvalidInputError(f"it is used so: {function.__doc__}") from None
+        return bool(function(*words))
+
+    def _found(self, name: str) -> Callable[..., bool | None]:
+        found: Callable[..., bool | None] | None = getattr(self, f"do_{name}", None)
+        if found is None:
+            raise InvalidInputError(f"there is no command {name!r}; `help` lists them")
+        return found
+
+    @property
+    def _head(self) -> int:
+        return handle_of(self.state).place()[2]
+
+    # moving
+
+    def go(self, where: Any) -> None:
+        """Move to a point of this timeline."""
+        # Found, not opened: one may stand where the state cannot be read.
+        timeline, number = handle_of(self.state).history.points.find(where)
+        if timeline != self.state.timeline:
+            raise PointNotFoundError(
+                f"that is an entry of the timeline {timeline}; debug that with --timeline"
+            )
+        self.number = number
+
+    def do_where(self) -> None:
+        """where: the entry that one is at"""
+        found, damage = None, ""
+        try:
+            found = self._entry()
+        except StateIntegrityError as error:
+            damage = str(error)  # one may stand at what is damaged, and look around from there
+        place = {"scope": self.state.scope, "timeline": self.state.timeline}
+        told = {**place, "entry": self.number, "head": self._head, "damage": damage, "what": found}
+        what = f"damaged: {damage}" if damage else _line(found)
+        self.session.each(told, f"{self.state.timeline}@{self.number} of {self._head}: {what}")
+
+    def do_next(self, count: str = "1") -> None:
+        """next [N]: a step forward, or N"""
+        self._step(_number(count))
+
+    def do_back(self, count: str = "1") -> None:
+        """back [N]: a step back, or N"""
+        self._step(-_number(count))
+
+    def do_goto(self, where: str) -> None:
+        """goto POINT: an entry's number, a time, a checkpoint (or its id); or first, or last"""
+        self.go({"first": 0, "last": self._head}.get(where, point(where)))
+        self.do_where()
+
+    def _step(self, by: int) -> None:
+        head, wanted = self._head, self.number + by
+        if not 0 <= wanted <= head:
+            raise PointNotFoundError(f"there are entries up to {head}, and no {wanted}")
+        self.go(wanted)
+        self.do_where()
+
+    def _entry(self) -> Entry | None:
+        """None of the empty state before the first entry."""
+        found = self.state.log(since=self.number, until=self.number, limit=1) if self.number else []
+        return found[0] if found else None
+
+    # looking
+
+    def do_entry(self) -> None:
+        """entry: all that is known of this entry"""
+        found = self._entry()
+        if found is None:
+            raise MissingError("here is the empty state before the first entry")
+        if self.session.json:
+            self.session.each(found, "")
+            return
+        shown = plain(found)
+        cause, done = shown.pop("cause"), shown.pop("operations")
+        output.fields([(name, text) for name, text in (shown | cause).items() if text])
+        for one in done:
+            output.say(f"  {one['kind']} {one['key']}")
+
+    def do_show(self, *words: str) -> None:
+        """show [KEY …]: the state here, all of it or these keys"""
+        view: Any = self.state.at(self.number)
+        missing = [name for name in words if not view.exists(name)]
+        if missing:
+            raise MissingError(f"here is no key {missing[0]!r}; `show` without a key shows all")
+        # All: also those that layers keep in the scope, which other lists leave out.
+        found = shown_values(view, list(words) or [*view.keys(), *view.keys("$")], self.reveal)
+        if self.session.json:
+            self.session.each({"entry": self.number, "state": found}, "")
+        else:
+            output.value(plain(found))
+
+    def do_diff(self, since: str | None = None) -> None:
+        """diff [POINT]: what this entry changed, or what changed from a point to here"""
+        start: Any = point(since) if since is not None else max(0, self.number - 1)
+        found = self.state.diff(start, self.number, reveal=self.reveal)
+        if self.session.json:
+            self.session.each(found, "")
+        else:
+            output.changes(found)
+
+    def do_replay(self, until: str | None = None) -> None:
+        """replay [POINT]: go forward to a point (the newest entry), showing what each entry did"""
+        start, end = self.number, self._head
+        if until is not None:
+            self.go(point(until))
+            self.number, end = start, self.number
+        if end < self.number:
+            raise PointNotFoundError(f"{end} lies behind: `goto` it, and replay from there")
+        if end == self.number:
+            self.do_where()
+        while self.number < end:
+            self._step(1)
+            self.do_diff()
+
+    def do_quit(self) -> bool:
+        """quit: end (also Ctrl-D)"""
+        return True
+
+    def do_help(self, *words: str) -> None:
+        """help [COMMAND]: what there is"""
+        every = [name[3:] for name in type(self).__dict__ if name.startswith("do_")]
+        told = [str(self._found(name).__doc__) for name in words or every]
+        if self.session.json:
+            self.session.each({"help": told}, "")
+        for line in told if not self.session.json else []:
+            output.say(line)
+
+
+def _number(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or not 0 < int(text) < 1 << 53:
+        raise InvalidInputError("how many is a whole number from 1 on")
+    return int(text)
+
+
+def _line(found: Entry | None) -> str:
+    if found is None:
+        return "the empty state before the first entry"
+    cause = found.cause
+    what = f"{', '.join(found.kinds)} {', '.join(found.keys[:5])}".strip()
+    more = f" … {len(found.keys)} keys" if len(found.keys) > 5 else ""
+    by = f" by {cause.actor}" if cause.actor else ""
+    why = f": {cause.reason}" if cause.reason else ""
+    return f"{found.time:%Y-%m-%d %H:%M:%S} {what}{more}{by}{why}"

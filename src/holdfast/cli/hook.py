@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli import session as sessions
 from holdfast.cli.commands import Group
-from holdfast.cli.options import imported
+from holdfast.cli.options import flag, imported, several
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
 from holdfast.hooks.hook import Hook
@@ -55,14 +55,14 @@ def _table(session: Session, columns: str) -> None:
 @hook.verb("replay NAME")
 @click.option("--from", "program", required=True, metavar="MODULE:NAME",
               help="The function that is the hook.")  # fmt: skip
-@click.option("--keys", multiple=True, metavar="PATTERN", help="[default all]")
-@click.option("--scope", "scopes", multiple=True, metavar="PATTERN", help="[default all]")
-@click.option("--on", "events", multiple=True, metavar="PATTERN", help="[default state.changed]")
+@several("--keys", "PATTERN", "[default all]")
+@several("--scope=scopes", "PATTERN", "[default all]")
+@several("--on=events", "PATTERN", "[default state.changed]")
 @click.option("--since", metavar="TIME")
 @click.option("--until", metavar="TIME")
 @click.option("--mode", type=click.Choice(MODES), default="simulate", show_default=True)
-@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="VALUE is JSON.")
-@click.option("--front", is_flag=True, help="It stands in front of changes.")
+@several("--param=params", "NAME=VALUE", "VALUE is JSON.")
+@flag("--front", "It stands in front of changes.")
 def replay(
     session: Session,
     name: str,

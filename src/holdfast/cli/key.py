@@ -14,6 +14,7 @@ import click
 
 from holdfast.cli import output
 from holdfast.cli.commands import Group
+from holdfast.cli.options import flag, option
 from holdfast.cli.plain import Value, plain, redacted
 from holdfast.cli.session import Session, is_sensitive, point
 from holdfast.errors import InvalidInputError, MissingError
@@ -42,11 +43,9 @@ def _duration(
         raise click.BadParameter(hint, context, option) from None
 
 
-text_option = click.option("--text", is_flag=True, help="VALUE is plain text, not JSON.")
-sliding_option = click.option("--sliding", is_flag=True, help="Each read begins the term anew.")
-subject_option = click.option(
-    "--subject", metavar="NAME", help="Seal it for this subject; `keyring erase --subject` ends it."
-)
+text_option = flag("--text", "VALUE is plain text, not JSON.")
+sliding_option = flag("--sliding", "Each read begins the term anew.")
+subject_option = option("--subject", "NAME", "Whom it is about: `keyring erase --subject` ends it.")
 version_option = click.option(
     "--if-version",
     type=click.IntRange(0),
@@ -80,7 +79,7 @@ def list_(
 
 
 @key.verb("get SCOPE KEY=name --at --reveal")
-@click.option("--text", is_flag=True, help="Print a text (or bytes) as it is, not as JSON.")
+@flag("--text", "Print a text (or bytes) as it is, not as JSON.")
 def get(session: Session, scope: str, name: str, at: str | None, text: bool, reveal: bool) -> None:
     """The value of a key, as JSON; one that is sensitive only with --reveal."""
     with session.read(scope) as state:
@@ -141,6 +140,14 @@ def _read(value: str, text: bool) -> Any:
     return value if text else json.loads(value)
 
 
+def _write(
+    session: Session, how: str, scope: str, name: str, value: Any, create: bool, more: Any
+) -> None:
+    with session.change(scope, new=True, create=create) as state:
+        version = getattr(state, how)(name, value, **more)
+    _written(session, state, name, version)
+
+
 def _written(session: Session, state: Any, name: str, version: int) -> None:
     told = f"{state.scope} {name}: version {version}"
     session.tell({**_place(state, name), "version": version}, told)
@@ -153,16 +160,13 @@ def _written(session: Session, state: Any, name: str, version: int) -> None:
     "--ttl", metavar="TIME", callback=_duration, help="It expires after so long: 90, 15m, 2h, 7d."
 )
 @sliding_option
-@click.option("--class", "class_", metavar="CLASS", help="trusted, standard, sensitive, external.")
+@option("--class=class_", "CLASS", "trusted, standard, sensitive, external.")
 @subject_option
 def set_(
     session: Session, /, scope: str, name: str, value: str, text: bool, create: bool, **more: Any
 ) -> None:
     """Set a key. VALUE is JSON; `-` reads it from stdin."""
-    content = _read(value, text)
-    with session.change(scope, new=True, create=create) as state:
-        version = state.set(name, content, **more)
-    _written(session, state, name, version)
+    _write(session, "set", scope, name, _read(value, text), create, more)
 
 
 @key.verb("append SCOPE KEY=name VALUE --create", context_settings=_VALUES)
@@ -172,10 +176,7 @@ def append(
     session: Session, /, scope: str, name: str, value: str, text: bool, create: bool, **more: Any
 ) -> None:
     """Add an item to the list under a key. VALUE is JSON; `-` reads it from stdin."""
-    content = _read(value, text)
-    with session.change(scope, new=True, create=create) as state:
-        version = state.append(name, content, **more)
-    _written(session, state, name, version)
+    _write(session, "append", scope, name, _read(value, text), create, more)
 
 
 @key.verb("delete SCOPE KEY=name")

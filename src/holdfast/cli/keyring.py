@@ -7,12 +7,13 @@ from typing import Any
 import click
 
 from holdfast.cli.commands import Group
+from holdfast.cli.options import flag, option
 from holdfast.cli.plain import plain
-from holdfast.cli.scope import confirm, still_open
 from holdfast.cli.session import Session
+from holdfast.cli.store import confirm, still_open
 from holdfast.errors import InvalidInputError
 
-all_option = click.option("--all", "every", is_flag=True, help="Every scope.")
+all_option = flag("--all=every", "Every scope.")
 
 
 @click.group(cls=Group)
@@ -57,14 +58,8 @@ def show(session: Session) -> None:
 
 @keyring.verb("rotate [SCOPE]")
 @all_option
-@click.option(
-    "--new-key",
-    metavar="SOURCE",
-    help="Rotate the master key to file:PATH (made if missing), env:NAME or `passphrase:`.",
-)
-@click.option(
-    "--new-passphrase-file", metavar="PATH", help="The same, with the first line of a file."
-)
+@option("--new-key", "SOURCE", "Rotate the master key to file:PATH, env:NAME or `passphrase:`.")
+@option("--new-passphrase-file", "PATH", "The same, with the first line of a file.")
 def rotate(
     session: Session,
     scope: str | None,

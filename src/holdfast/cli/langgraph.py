@@ -10,7 +10,7 @@ import click
 
 from holdfast.cli import output
 from holdfast.cli.commands import Group
-from holdfast.cli.options import loaded
+from holdfast.cli.options import flag, loaded, option, several
 from holdfast.cli.plain import Value
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, MissingError, MissingExtraError
@@ -18,10 +18,7 @@ from holdfast.errors import InvalidInputError, MissingError, MissingExtraError
 if TYPE_CHECKING:
     from holdfast.integrations.langgraph.importer import Outcome
     from holdfast.integrations.langgraph.look import Looking, Seen
-    from holdfast.integrations.langgraph.sources import Source
     from holdfast.seal.codec import Typed
-
-ns_option = click.option("--ns", default="", help="The namespace, such as that of a subgraph.")
 
 
 @click.group(cls=Group)
@@ -78,9 +75,9 @@ def threads(session: Session, prefix: str, limit: int | None) -> None:
 
 
 @langgraph.verb("show THREAD")
-@click.option("--checkpoint", "id", metavar="ID", help="This one, or the one that begins so.")
-@ns_option
-@click.option("--history", is_flag=True, help="List the checkpoints instead, newest first.")
+@option("--checkpoint=id", "ID", "This one, or the one that begins so.")
+@click.option("--ns", default="", help="The namespace, such as that of a subgraph.")
+@flag("--history", "List the checkpoints instead, newest first.")
 @click.option("--limit", type=click.IntRange(1), default=20, help="With --history. [default 20]")
 def show(session: Session, thread: str, id: str | None, ns: str, history: bool, limit: int) -> None:
     """The newest checkpoint of a thread, or another one."""
@@ -146,27 +143,21 @@ def _whole(thread: str, ns: str, seen: Seen) -> dict[str, Any]:
 
 
 def _print(thread: str, ns: str, seen: Seen, namespaces: list[str]) -> None:
-    told = _told(seen.record)
-    output.fields([("thread", thread), *([("namespace", ns)] if ns else [])])
-    output.fields([("checkpoint", told.pop("id")), ("parent", seen.record.parent or "none")])
-    output.fields(told.items())
-    output.fields([("next", seen.next or "nothing")])
-    if seen.may_have_run:
-        output.fields([("may have run", seen.may_have_run)])
+    told, parent = _told(seen.record), seen.record.parent
+    shown = {"thread": thread, "namespace": ns, "checkpoint": told.pop("id"), "parent": parent}
+    shown |= {**told, "next": seen.next or "nothing", "may have run": seen.may_have_run}
+    output.fields((name, one) for name, one in shown.items() if one not in (None, "", []))
     for name, held in seen.messages.items():
         output.say(f"{name} ({len(held)})", bold=True)
         for message in held:
             output.echo(f"  {_message(message)}")
-    others = {name: value for name, value in seen.channels.items() if name not in seen.messages}
-    if others:
-        output.say("channels", bold=True)
-        for name, value in others.items():
+    others = [(name, one) for name, one in seen.channels.items() if name not in seen.messages]
+    pending = [(f"{node} → {name}" if node else name, one) for _, node, name, one in seen.pending]
+    for heading, values in (("channels", others), ("pending writes", pending)):
+        if values:
+            output.say(heading, bold=True)
+        for name, value in values:
             output.say(f"  {name}: {_cut(_text(value))}")
-    if seen.pending:
-        output.say("pending writes", bold=True)
-        for _, node, channel, value in seen.pending:
-            place = f"{node} → {channel}" if node else channel
-            output.say(f"  {place}: {_cut(_text(value))}")
     if namespaces:
         output.note(f"other namespaces (--ns): {', '.join(map(repr, namespaces))}")
 
@@ -188,20 +179,15 @@ def _message(plain: Typed) -> str:
 
 def _said(fields: dict[Any, Any]) -> str:
     content = fields.get("content")
-    blocks = content if isinstance(content, list) else [content]
-    told = [_block(block) for block in blocks]
+    told = []
+    for block in content if isinstance(content, list) else [content]:
+        if isinstance(block, dict):
+            block = str(block["text"]) if "text" in block else f"[{block.get('type', 'block')}]"
+        told.append(block if isinstance(block, str) else _text(block))
     for call in fields.get("tool_calls") or []:
         if isinstance(call, dict):
             told.append(f"[calls {call.get('name')}({_text(call.get('args'))})]")
     return " ".join(filter(None, told))
-
-
-def _block(block: Any) -> str:
-    if isinstance(block, str):
-        return block
-    if isinstance(block, dict):
-        return str(block["text"]) if "text" in block else f"[{block.get('type', 'block')}]"
-    return _text(block)
 
 
 def _text(plain: Any) -> str:
@@ -230,16 +216,14 @@ def _cut(text: str) -> str:
 
 # ---- import: threads of LangGraph's own savers -------------------------------------------------
 
-_FIGURES = "checkpoints, imported, present, writes"
-
 
 @langgraph.verb("import SOURCE")
-@click.option("--thread", "threads", multiple=True, metavar="ID", help="Only these; repeatable.")
-@click.option("--dry-run", is_flag=True, help="Read and compare everything, write nothing.")
-@click.option("--replace", is_flag=True, help="Delete threads that differ here, import them anew.")
-@click.option("--import", "modules", multiple=True, metavar="MODULE", help="Where classes are.")
-@click.option("--fields", is_flag=True, help="Take objects of missing classes as their fields.")
-@click.option("--create", is_flag=True, help="Make the store if it is not there.")
+@several("--thread=threads", "ID", "Only these; repeatable.")
+@flag("--dry-run", "Read and compare everything, write nothing.")
+@flag("--replace", "Delete threads that differ here, import them anew.")
+@several("--import=modules", "MODULE", "Where classes are.")
+@flag("--fields", "Take objects of missing classes as their fields.")
+@flag("--create", "Make the store if it is not there.")
 def import_(
     session: Session,
     /,
@@ -270,7 +254,11 @@ def import_(
     with ExitStack() as stack:
         opened = open_source(source, types, fields=fields)
         stack.callback(opened.close)
-        wanted = _wanted(opened, threads)
+        known = opened.threads()
+        for thread in threads:
+            if thread not in known:
+                raise MissingError(f"{opened.name} has no thread {thread!r}")
+        wanted = list(dict.fromkeys(threads)) or known
         store = stack.enter_context(
             session.reading() if dry_run else session.writing(create=create)
         )
@@ -285,29 +273,18 @@ def import_(
     return 0 if all(one.ok for one in found) else 1
 
 
-def _wanted(source: Source, threads: tuple[str, ...]) -> list[str]:
-    known = source.threads()
-    for thread in threads:
-        if thread not in known:
-            raise MissingError(f"{source.name} has no thread {thread!r}")
-    return list(dict.fromkeys(threads)) or known
-
-
 def _imported(session: Session, found: list[Outcome], *, source: str, dry_run: bool) -> None:
-    columns = f"thread, {_FIGURES}, result"
-    if dry_run:
-        columns = columns.replace("imported", "to import=imported")
-    about = {"source": source, "dry_run": dry_run}
-    session.table("threads", found, columns, about=about, result=_result)
+    taken = "to import=imported" if dry_run else "imported"
+    session.table(
+        "threads",
+        found,
+        f"thread, checkpoints, {taken}, present, writes, result",
+        about={"source": source, "dry_run": dry_run},
+        result=lambda one: "not taken" if one.error else "replaced" if one.replaced else "ok",
+    )
     for one in found:
         if one.error:
             session.note(f"{one.thread}: {one.error}")
     good, total = sum(one.ok for one in found), sum(one.imported for one in found)
     done = "would be imported; nothing was written" if dry_run else "imported"
     session.note(f"{good} of {len(found)} threads are good; {total} checkpoints {done}")
-
-
-def _result(one: Outcome) -> str:
-    if one.error:
-        return "not taken"
-    return "replaced" if one.replaced else "ok"

@@ -31,6 +31,38 @@ def together(*options: Decorator) -> Decorator:
     return add
 
 
+# `--copy=copies` is an option --copy that is given to the function as `copies`.
+
+
+def flag(name: str, about: str) -> Decorator:
+    """An option that is there or not."""
+    return click.option(*name.split("="), is_flag=True, help=about)
+
+
+def option(name: str, shown: str, about: str) -> Decorator:
+    """An option with a text; `shown` says of what kind."""
+    return click.option(*name.split("="), metavar=shown, help=about)
+
+
+def several(name: str, shown: str, about: str) -> Decorator:
+    """The same, which may be given more than once."""
+    return click.option(*name.split("="), metavar=shown, multiple=True, help=about)
+
+
+def choice(name: str, words: str, about: str, *, required: bool = False) -> Decorator:
+    """An option with one of some words, the first unless one has to be given."""
+    first = None if required else words.split()[0]
+    kind = click.Choice(words.split())
+    return click.option(*name.split("="), type=kind, default=first, required=required, help=about)
+
+
+def seconds(name: str, default: float, about: str) -> Decorator:
+    """An option with a time."""
+    return click.option(
+        name, type=float, default=default, show_default=True, metavar="SECONDS", help=about
+    )
+
+
 SHARED: dict[str, dict[str, Any]] = {
     "--at": {"metavar": "POINT", "help": "As it was at a point."},
     "--reveal": {"is_flag": True, "help": "Show values of class sensitive."},
@@ -51,7 +83,7 @@ SHARED: dict[str, dict[str, Any]] = {
         "help": "What settles an open transition of the machine NAME; may be given several times.",
     },
 }
-"""Options that a usage line can name. `--copy=copies` is given to a function as `copies`."""
+"""Options that a usage line can name."""
 _WORD = re.compile(r"(\[?)([\w:-]+)(\]?)(\.\.\.)?(?:=(\w+))?(\]?)")
 
 

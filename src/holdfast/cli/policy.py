@@ -1,18 +1,23 @@
-"""`holdfast policy`: when checkpoints of an agent are made by themselves."""
+"""`holdfast policy` and `schedule`: checkpoints that are made by themselves."""
 
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import click
 
 from holdfast.checkpoints.policy.policies import Policies
 from holdfast.checkpoints.policy.policy import EVENTS, METRICS, Policy, base_of, milliseconds
+from holdfast.checkpoints.schedule import ScheduleInfo
+from holdfast.checkpoints.scheduler import Scheduler
+from holdfast.cli import output
 from holdfast.cli.commands import Group
-from holdfast.cli.session import Session
+from holdfast.cli.options import flag, option, seconds, several
+from holdfast.cli.session import Session, until_stopped
 from holdfast.errors import InvalidInputError
-from holdfast.store.store import Store
+from holdfast.sync import Store
 
 _WHEN = re.compile(r"(?P<metric>[^<>=]+)(?P<sign>>=|<=|=|>|<)(?P<number>[^@]+)(@(?P<window>.+))?")
 _SIGNS = {
@@ -72,18 +77,18 @@ def _kept(one: Policy) -> str:
 
 
 @policy.verb("set SCOPE ID")
-@click.option("--when", multiple=True, metavar="CONDITION", help="All of them must hold.")
+@several("--when", "CONDITION", "All of them must hold.")
 @click.option("--name", help="For people.")
-@click.option("--interval", metavar="TIME", help="Not again for so long: 90s, 5m, 1h. [0]")
-@click.option("--jitter", metavar="TIME", help="Wait a share of it, another for each agent. [0]")
-@click.option("--max-age", metavar="TIME", help="Keep its checkpoints so long: 7d.")
+@option("--interval", "TIME", "Not again for so long: 90s, 5m, 1h. [0]")
+@option("--jitter", "TIME", "Wait a share of it, another for each agent. [0]")
+@option("--max-age", "TIME", "Keep its checkpoints so long: 7d.")
 @click.option("--max-count", type=int, help="Keep so many of its checkpoints.")
 @click.option("--min-count", type=int, help="Keep so many of the newest, whatever their age. [0]")
 @click.option("--compression", type=click.Choice(["lz4", "zstd", "none"]), help="Of its exports.")
 @click.option("--priority", help="low, medium, high or critical. [medium]")
-@click.option("--encrypted", is_flag=True, help="Demand that store and exports are encrypted.")
-@click.option("--off", is_flag=True, help="Switch it off; without --when, as it is otherwise.")
-@click.option("--metric", multiple=True, metavar="NAME", help="A metric that the agent records.")
+@flag("--encrypted", "Demand that store and exports are encrypted.")
+@flag("--off", "Switch it off; without --when, as it is otherwise.")
+@several("--metric", "NAME", "A metric that the agent records.")
 def set_(session: Session, /, scope: str, id: str, **given: Any) -> None:
     """Give an agent a policy, in place of the one of that id.
 
@@ -166,3 +171,114 @@ def explain(session: Session, scope: str) -> None:
         found = _policies(store).explain(state)
     about = {"scope": state.scope}
     session.table("policies", found, "policy=policy.id, fires, why", about=about)
+
+
+# ---- schedules: at intervals and by the calendar -------------------------------------------------
+
+
+@click.group(cls=Group)
+def schedule() -> None:
+    """Checkpoints at intervals and by the calendar."""
+
+
+@schedule.verb("list")
+def list_schedules(session: Session) -> None:
+    """All schedules, how often they ran, and when they are due."""
+    with session.reading() as store:
+        found = Scheduler(store).schedules()
+    session.table(
+        "schedules",
+        found,
+        "schedule=name, when, of, runs, last, next, failed",
+        of=_of,
+        failed=lambda one: one.damage or one.failed,
+    )
+
+
+def _of(one: ScheduleInfo) -> str | None:
+    if one.damage is not None:
+        return None
+    if one.policy is not None:
+        return f"{one.scope} by policy {one.policy}"
+    if one.retention:
+        return f"retention of {one.scope}"
+    line = "" if one.timeline == "main" else f" {one.timeline}"
+    return f"{one.scope}{line}" if one.scope is not None else f"job {one.job}"
+
+
+@schedule.verb("add SCOPE")
+@click.option("--every", type=float, metavar="SECONDS", help="At this interval.")
+@option("--cron", "EXPRESSION", "'minute hour day month weekday'.")
+@option("--zone", "NAME", "Of --cron, for example Europe/Berlin. [default UTC]")
+@click.option("--jitter", type=float, default=0.0, metavar="SECONDS", help="Spread over this time.")
+@click.option("--name", help="Of the schedule. [default the scope]")
+@flag("--retention", "Let go what may go, instead of a checkpoint.")
+def add(
+    session: Session,
+    /,
+    scope: str,
+    every: float | None,
+    cron: str | None,
+    zone: str | None,
+    **more: Any,
+) -> None:
+    """Add a schedule of checkpoints of a scope, or replace the one of that name.
+
+    It runs where a program has a Scheduler, or `holdfast schedule run`.
+    """
+    if (every is None) == (cron is None) or (zone is not None and cron is None):
+        raise InvalidInputError("give --every SECONDS, or --cron EXPRESSION and perhaps --zone")
+    with session.writing() as store:
+        scheduler = Scheduler(store)
+        state = store.scope(scope).on(session.timeline)
+        if every is not None:
+            made = scheduler.every(every, state, **more)
+        else:
+            made = scheduler.cron(str(cron), state, zone=zone or "UTC", **more)
+    session.tell(made, f"{made.name}: {made.when}, next {output.cell(made.next)}")
+
+
+@schedule.verb("remove NAME")
+def remove_schedule(session: Session, name: str) -> None:
+    """Remove a schedule; the checkpoints that it made stay."""
+    with session.writing() as store:
+        Scheduler(store).remove(name)
+    session.tell({"removed": name}, f"{name}: removed")
+
+
+@schedule.verb("run")
+@flag("--once", "Run what is due now, then end.")
+@seconds("--lease", 30.0, "After so long without a sign another process takes over.")
+def run(session: Session, once: bool, lease: float) -> None:
+    """Run schedules of checkpoints, in one of several processes; until Ctrl-C.
+
+    With --json a line for each run; with --once as well, one document. Schedules of jobs need the
+    program that has the jobs.
+    """
+    with until_stopped(), session.writing() as store:
+        scheduler = Scheduler(store, lease=lease)
+        jobs = sorted({one.job for one in scheduler.schedules() if one.job is not None})
+        if jobs:
+            raise InvalidInputError(
+                f"some schedules run jobs ({', '.join(jobs[:5])}), which only a program of yours "
+                "has: run the schedules there, with sync.checkpoints.Scheduler(store, jobs=...)"
+            )
+        try:
+            _run(session, scheduler, once, lease)
+        finally:
+            scheduler.stop()
+
+
+def _run(session: Session, scheduler: Scheduler, once: bool, lease: float) -> None:
+    end = time.monotonic() + lease + 5  # of a runner that is gone, it is known after its lease
+    while True:
+        ran = scheduler.run_due()
+        for one in ran if not (once and session.json) else []:
+            made = one.checkpoint.id if one.checkpoint is not None else one.error or ""
+            session.each(one, [one.schedule, one.slot, one.outcome, made])
+        if once and (scheduler.running or time.monotonic() > end):
+            session.tell({"runner": scheduler.running, "runs": ran})
+            if not scheduler.running:
+                session.note("another process runs the schedules")
+            return
+        time.sleep(1.0)

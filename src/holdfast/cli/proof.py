@@ -9,19 +9,19 @@ import click
 from holdfast.cli import output
 from holdfast.cli.commands import command
 from holdfast.cli.failures import in_options
-from holdfast.cli.options import Decorator
+from holdfast.cli.options import Decorator, flag, option, several
 from holdfast.cli.session import Session, point
 from holdfast.errors import InvalidInputError
 from holdfast.store.names.whole_files import write_whole
 
 
 @command("verify [SCOPE]")
-@click.option("--expect", metavar="FILE|TEXT", help="A witness that was kept elsewhere.")
-@click.option("--identity", metavar="FILE|TEXT", help="The identity that `init` printed.")
-@click.option("--trust", metavar="KEY", multiple=True, help="A public key that must have signed.")
+@option("--expect", "FILE|TEXT", "A witness that was kept elsewhere.")
+@option("--identity", "FILE|TEXT", "The identity that `init` printed.")
+@several("--trust", "KEY", "A public key that must have signed.")
 @click.option("--require", type=click.IntRange(1), help="How many of those; with --trust. [1]")
 @click.option("--budget", type=click.FloatRange(0), metavar="SECONDS", help="Stop after so long.")
-@click.option("--resume", metavar="TEXT", help="Go on where a budget stopped it.")
+@option("--resume", "TEXT", "Go on where a budget stopped it.")
 def verify(
     session: Session, /, scope: str | None, expect: str | None, identity: str | None, **given: Any
 ) -> int:
@@ -82,11 +82,7 @@ def _out_option(what: str) -> Decorator:
 
 
 @command("prove SCOPE KEY=name")
-@click.option(
-    "--at",
-    metavar="CHECKPOINT",
-    help="What it was there. [default the newest in the present state's past]",
-)
+@option("--at", "CHECKPOINT", "What it was there. [default the newest in the present state's past]")
 @_out_option("proof")
 def prove(session: Session, scope: str, name: str, at: str | None, out: str) -> None:
     """A small proof of what a key was at a checkpoint, for somebody without the store.
@@ -110,7 +106,7 @@ def prove(session: Session, scope: str, name: str, at: str | None, out: str) -> 
 
 
 @command("export-chain SCOPE")
-@click.option("--feed", is_flag=True, help="With the store's feed, to compare witnesses with.")
+@flag("--feed", "With the store's feed, to compare witnesses with.")
 @_out_option("chain")
 def export_chain(session: Session, scope: str, feed: bool, out: str) -> None:
     """The chain of a scope's entries, without any content; `holdfast-verify FILE` checks it."""

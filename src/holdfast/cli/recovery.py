@@ -10,15 +10,14 @@ from typing import Any
 
 import click
 
+from holdfast.checkpoints.checkpoints import Checkpoints
 from holdfast.cli import output
 from holdfast.cli.commands import Group, command
 from holdfast.cli.failures import UNRECOVERED
-from holdfast.cli.options import (
-    machines_named,
-)
+from holdfast.cli.options import flag, machines_named, option
 from holdfast.cli.plain import fields_of, plain
-from holdfast.cli.restore import checkpoints_of, located
 from holdfast.cli.session import Session, point
+from holdfast.cli.timeline import located
 from holdfast.errors import InvalidInputError, MissingError, RecoveryFailedError
 from holdfast.recovery.boot_recovery import boot as settle
 from holdfast.recovery.failures import AgentFailure
@@ -29,13 +28,6 @@ from holdfast.recovery.report import RecoveryReport
 from holdfast.recovery.scrub import Scrubber
 from holdfast.store.inner import handle_of
 from holdfast.store.names.whole_files import write_whole
-from holdfast.sync import Store
-
-
-def recovery_of(store: Store, **more: Any) -> Recovery:
-    """The recovery of a store; what it takes long to import is imported here."""
-    return Recovery(store, **more)
-
 
 FORMATS = {".md": "markdown", ".markdown": "markdown", ".json": "json"}
 _LOCATING = ("name", "type", "tag", "trigger", "before")
@@ -44,24 +36,24 @@ _LOCATING = ("name", "type", "tag", "trigger", "before")
 @command("recover SCOPE --copy --machine")
 @click.option("--failure", metavar="KIND", default="unknown", help="What went wrong. [unknown]")
 @click.option("--message", default="", help="What else is known of it; kept with the report.")
-@click.option("--procedure", metavar="ID", help="This procedure. [the one that answers KIND]")
+@option("--procedure", "ID", "This procedure. [the one that answers KIND]")
 @click.option(
     "--procedures",
     "file",
     type=click.Path(exists=True, dir_okay=False),
     help="A YAML file with procedures, over the built-in ones.",
 )
-@click.option("--point", "to", metavar="POINT", help="Return to this point.")
-@click.option("--at", metavar="POINT", help="The same: a time, a checkpoint's name or id, …")
+@option("--point=to", "POINT", "Return to this point.")
+@option("--at", "POINT", "The same: a time, a checkpoint's name or id, …")
 @click.option("--name", help="Return to the newest whole checkpoint of this name.")
 @click.option("--type", help="… of this type: manual, routine, …")
 @click.option("--tag", help="… with this tag.")
 @click.option("--trigger", help="… made for this event.")
-@click.option("--before", metavar="POINT", help="… before this point.")
+@option("--before", "POINT", "… before this point.")
 @click.option("--strategy", "order", multiple=True, help="Try these, in this order.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@flag("--dry-run", "Say what would be done, and do nothing.")
 @click.option("--wait", type=click.FloatRange(0), default=0, help="Seconds, if another is at it.")
-@click.option("--report", "page", metavar="FILE", help="Write the report: .md or .json.")
+@option("--report=page", "FILE", "Write the report: .md or .json.")
 def recover(session: Session, /, scope: str, **given: Any) -> int:
     """Bring an agent back to a good state, by a procedure, with a report.
 
@@ -76,7 +68,7 @@ def recover(session: Session, /, scope: str, **given: Any) -> int:
         session.reading() if dry_run else session.writing() as store,
         session.copies(given["copies"]) as copies,
     ):
-        recovery = recovery_of(
+        recovery = Recovery(
             store,
             copies=copies,
             procedures=_procedures(given["file"]),
@@ -113,7 +105,7 @@ def _asked(session: Session, state: Any, given: dict[str, Any]) -> dict[str, Any
     wanted = given["to"] if given["to"] is not None else given["at"]
     target: Any = point(wanted) if wanted is not None else None
     if where:
-        target = checkpoints_of(state).locate(valid=True, **where)
+        target = Checkpoints(state).locate(valid=True, **where)
     asked = {"at" if isinstance(target, datetime) else "point": target}
     failure = AgentFailure(given["failure"], given["message"], **asked)
     return {"failure": failure, "procedure": given["procedure"]}
@@ -178,7 +170,7 @@ def recovery() -> None:
 @click.option(
     "--wait", type=click.FloatRange(0), default=0, help="Seconds, for leases of the dead."
 )
-@click.option("--no-check", is_flag=True, help="Read no states, only what is unfinished.")
+@flag("--no-check", "Read no states, only what is unfinished.")
 def boot(
     session: Session,
     scopes: tuple[str, ...],
@@ -237,7 +229,7 @@ def scrub(session: Session, copies: tuple[str, ...], budget: float) -> int:
 def list_(session: Session, scope: str | None, limit: int) -> None:
     """The recoveries of an agent, or of all, the newest first."""
     with session.reading() as store:
-        made = recovery_of(store)
+        made = Recovery(store)
         agents = [scope] if scope is not None else recovered_agents(handle_of(store))
         found = [one for agent in agents for one in made.reports(agent, limit)]
     found.sort(key=lambda one: one.id, reverse=True)  # which clocks do not put in disorder
@@ -261,7 +253,7 @@ def show(session: Session, scope: str, id: str | None, form: str | None, page: s
     if session.json and form not in (None, "json"):
         raise InvalidInputError("give either --json or --format: one form is written")
     with session.reading() as store:
-        made = recovery_of(store)
+        made = Recovery(store)
         state = session.state(store, scope, new=True)  # its recoveries are there without it
         found = made.reports(state, 1) if id is None else [made.report(state, id)]
     if not found:
@@ -286,7 +278,7 @@ def resume(session: Session, scope: str, wait: float, machines: tuple[str, ...])
     known = machines_named(machines)
     with session.writing() as store:
         state = session.state(store, scope)
-        recovery = recovery_of(store, machines=known)
+        recovery = Recovery(store, machines=known)
         done = recovery.resume(state, wait=wait, progress=_progress(session))
     nothing = f"{scope}: no recovery was left unfinished, or somebody is at it"
     session.tell({"recoveries": done}, *done, None if done else nothing)
@@ -298,7 +290,7 @@ def resume(session: Session, scope: str, wait: float, machines: tuple[str, ...])
 def abandon(session: Session, id: str, reason: str) -> None:
     """End a recovery that never ended; the agent stays as it is."""
     with session.writing() as store:
-        done = recovery_of(store).abandon(id, reason)
+        done = Recovery(store).abandon(id, reason)
     told = f"recovery {done.id} of {done.agent}: {done.status}, {done.why}"
     session.tell({"id": done.id, "status": done.status, "why": done.why}, told)
 
@@ -311,7 +303,7 @@ def stats(session: Session, scope: str | None, slow: float) -> None:
     Alarms are those that failed, were slow, or have not ended after that time.
     """
     with session.reading() as store:
-        found = recovery_of(store).statistics(scope, slow=slow)
+        found = Recovery(store).statistics(scope, slow=slow)
     told = {**fields_of(found), "success_rate": found.success_rate}
     session.fields(told, [pair for pair in told.items() if pair[0] != "alarms"])
     for alarm in found.alarms if not session.json else ():

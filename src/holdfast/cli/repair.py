@@ -11,8 +11,9 @@ import click
 
 from holdfast.cli import output
 from holdfast.cli.commands import Group, command
+from holdfast.cli.options import flag, option
 from holdfast.cli.plain import plain
-from holdfast.cli.recovery import check_page, recovery_of, write_page
+from holdfast.cli.recovery import check_page, write_page
 from holdfast.cli.session import Session
 from holdfast.errors import HoldfastError, InvalidInputError, LeaseHeldError, RecoveryFailedError
 from holdfast.recovery.failures import found_failure
@@ -25,6 +26,7 @@ from holdfast.recovery.heal import (
 )
 from holdfast.recovery.lost_entries import Tails
 from holdfast.recovery.records import check_there, readable, recovered_agents
+from holdfast.recovery.recovery import Recovery
 from holdfast.recovery.report import RecoveryPlan, RecoveryReport
 from holdfast.storage.contract import Batch
 from holdfast.storage.sqlite.rebuild import Mended, look, mend
@@ -50,7 +52,7 @@ def doctor(session: Session, scope: str | None, budget: float, at_least: int) ->
     retention, where key and signer lie, room on the disk. Nothing is changed.
     """
     with session.reading() as store:
-        found = recovery_of(store).health(
+        found = Recovery(store).health(
             session.state(store, scope) if scope is not None else None,
             budget=budget,
             url=session.url,
@@ -73,10 +75,10 @@ def doctor(session: Session, scope: str | None, budget: float, at_least: int) ->
 
 @command("repair [SCOPE] --copy --yes")
 @click.option("--budget", type=click.FloatRange(0), metavar="SECONDS", help="For finding damage.")
-@click.option("--dry-run", is_flag=True, help="Show the plan, and do nothing.")
-@click.option("--report", "page", metavar="FILE", help="Write the report (of one scope): .md, …")
-@click.option("--accept-loss", is_flag=True, help="State what of the past no copy has as lost.")
-@click.option("--confirm", is_flag=True, help="Remove old files, once nothing is damaged.")
+@flag("--dry-run", "Show the plan, and do nothing.")
+@option("--report=page", "FILE", "Write the report (of one scope): .md, …")
+@flag("--accept-loss", "State what of the past no copy has as lost.")
+@flag("--confirm", "Remove old files, once nothing is damaged.")
 def repair(session: Session, /, scope: str | None, **given: Any) -> int:
     """Mend what is damaged, of a scope or of all: damaged keys from the newest whole checkpoint.
 
@@ -163,7 +165,7 @@ class _Damage:
     ) -> None:
         self._store = store
         self._scope, self._budget, self._accept = scope, budget, accept
-        self._recovery = recovery_of(store, copies=copies)
+        self._recovery = Recovery(store, copies=copies)
         self.copies = [
             core_of(one) for one in copies if core_of(one).lineage == core_of(store).lineage
         ]
@@ -438,11 +440,11 @@ def quarantine() -> None:
 
 
 @quarantine.verb("list [SCOPE]")
-@click.option("--all", "everything", is_flag=True, help="Released ones, too.")
+@flag("--all=everything", "Released ones, too.")
 def list_(session: Session, scope: str | None, everything: bool) -> None:
     """What was set aside, of a scope or of all."""
     with session.reading() as store:
-        made = recovery_of(store)
+        made = Recovery(store)
         if scope is not None:
             found = made.quarantine(scope).list()
             if not found:
@@ -468,7 +470,7 @@ def show(session: Session, scope: str, id: str, file: Any) -> None:
     The bytes are as they lay in storage: sealed if the store is encrypted.
     """
     with session.reading() as store:
-        found = recovery_of(store).quarantine(scope).get(id)
+        found = Recovery(store).quarantine(scope).get(id)
     if file is not None:
         if found.content is None:
             raise InvalidInputError(f"{id}: there are no bytes: it was missing, or is released")
@@ -484,7 +486,7 @@ def release(session: Session, scope: str, id: str, reason: str) -> None:
     One that was released before stays as it is, with the reason and time of then.
     """
     with session.writing() as store:
-        done = recovery_of(store).quarantine(scope).release(id, reason)
+        done = Recovery(store).quarantine(scope).release(id, reason)
     why = f": {done.reason}" if done.reason else ""
     since = plain(done)["released_at"]
     session.tell(done, f"{scope}: {id} is released since {since}{why}")

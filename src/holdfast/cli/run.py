@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from holdfast.cli.commands import command
-from holdfast.cli.options import imported, machines_named
+from holdfast.cli.options import imported, machines_named, option, several
 from holdfast.cli.session import Session, login, until_stopped
 from holdfast.errors import InvalidInputError
 from holdfast.recovery.setup.managed import Managed, RunningStatus, set_up
@@ -22,20 +22,16 @@ _MAKES = "what makes the agent as MODULE:NAME, like bots:make_planner"
 
 @command("run --machine")
 @click.argument("document", type=click.Path(dir_okay=False), metavar="FILE")
-@click.option("--agent", "make", metavar="MODULE:NAME", help="Run the agent here, in a loop.")
-@click.option(
-    "--validate",
-    "checks",
-    metavar="MODULE:NAME",
-    multiple=True,
-    help="A function of a view of the state: what it refuses is recovered from.",
+@option("--agent=make", "MODULE:NAME", "Run the agent here, in a loop.")
+@several(
+    "--validate=checks",
+    "MODULE:NAME",
+    "A function of a view of the state: what it refuses is recovered from.",
 )
-@click.option(
-    "--replica",
-    "replicas",
-    metavar="URL",
-    multiple=True,
-    help="Where a replica is, if the document names none. [HOLDFAST_REPLICAS]",
+@several(
+    "--replica=replicas",
+    "URL",
+    "Where a replica is, if the document names none. [HOLDFAST_REPLICAS]",
 )
 def run(
     session: Session,

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from holdfast.cli.commands import Group
-from holdfast.cli.options import imported
+from holdfast.cli.options import flag, imported, option, several
 from holdfast.cli.plain import Value
 from holdfast.cli.session import Session, login, moment
 from holdfast.errors import InvalidInputError, MissingError
@@ -26,7 +26,7 @@ from holdfast.store.inner import json
 
 _RELATION = "from=from_id, type, to=to_id, metadata, created=created_at_iso"
 _EVENT = "time=timestamp_iso, event=event_name, client=client_id, correlation=correlation_id, data"
-set_option = click.option("--set", "given", metavar="NAME=JSON", multiple=True, help="A property.")
+set_option = several("--set=given", "NAME=JSON", "A property.")
 
 
 def _pairs(given: Sequence[str]) -> dict[str, Any]:
@@ -49,8 +49,8 @@ def entity() -> None:
 
 @entity.verb("list SCOPE --limit=100 --at")
 @click.option("--type", "type_", help="Of this type.")
-@click.option("--where", metavar="NAME=JSON", multiple=True, help="With this property.")
-@click.option("--order", metavar="NAME", help="By a property; -NAME: the other way round.")
+@several("--where", "NAME=JSON", "With this property.")
+@option("--order", "NAME", "By a property; -NAME: the other way round.")
 def list_(session: Session, /, scope: str, type_: str | None, at: str | None, **how: Any) -> None:
     """Entities, with what properties they have."""
     how["where"] = _pairs(how["where"])
@@ -94,7 +94,7 @@ def update(session: Session, scope: str, id: str, given: Sequence[str]) -> None:
 
 
 @entity.verb("delete SCOPE ID")
-@click.option("--restrict", is_flag=True, help="Not while a relationship leads to it.")
+@flag("--restrict", "Not while a relationship leads to it.")
 def delete(session: Session, scope: str, id: str, restrict: bool) -> None:
     """Delete an entity with its properties and relationships."""
     with session.change(scope) as state:
@@ -109,8 +109,8 @@ def relation() -> None:
 
 
 @relation.verb("list SCOPE --limit=100 --at")
-@click.option("--from", "from_id", metavar="ID", help="From this entity.")
-@click.option("--to", "to_id", metavar="ID", help="To this entity.")
+@option("--from=from_id", "ID", "From this entity.")
+@option("--to=to_id", "ID", "To this entity.")
 @click.option("--type", help="Of this type.")
 def list_relations(session: Session, /, scope: str, at: str | None, **how: Any) -> None:
     """Relationships, in the order of their ends."""
@@ -148,9 +148,9 @@ def events() -> None:
 
 @events.verb("list [PATTERNS]... --limit=100")
 @click.option("--client", help="Of this client.")
-@click.option("--since", metavar="TIME", help="From this ISO 8601 time on.")
-@click.option("--until", metavar="TIME", help="Up to this time.")
-@click.option("--oldest", is_flag=True, help="The oldest first, not the newest.")
+@option("--since", "TIME", "From this ISO 8601 time on.")
+@option("--until", "TIME", "Up to this time.")
+@flag("--oldest", "The oldest first, not the newest.")
 def list_events(session: Session, /, patterns: tuple[str, ...], oldest: bool, **how: Any) -> None:
     """Events whose names fit a PATTERN, like agent:*, the newest first."""
     for name in ("since", "until"):
@@ -234,7 +234,7 @@ def list_observations(session: Session, scope: str) -> None:
 
 
 @observe.verb("add SCOPE OBSERVER TARGET [PATTERNS]...")
-@click.option("--filter", "filter_", metavar="JSON", help="As in docs/runtime.md.")
+@option("--filter=filter_", "JSON", "As in docs/runtime.md.")
 def add_observation(
     session: Session,
     scope: str,

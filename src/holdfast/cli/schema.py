@@ -7,17 +7,13 @@ from collections.abc import Iterable
 import click
 
 from holdfast.cli.commands import Group
-from holdfast.cli.options import loaded
+from holdfast.cli.options import loaded, option, several
 from holdfast.cli.session import Session
 from holdfast.schemas.migrations import MigrationReport, Migrations, Schemas
 
 FAILED = 1
-_module_option = click.option(
-    "--module",
-    "modules",
-    metavar="MODULE",
-    multiple=True,
-    help="A module that registers transforms; may be given several times.",
+_module_option = several(
+    "--module=modules", "MODULE", "A module that registers transforms; may be given several times."
 )
 _batch_option = click.option("--batch-size", type=click.IntRange(1), default=100, help="[100]")
 _timeout_option = click.option(
@@ -69,7 +65,7 @@ def plan(session: Session, scope: str, name: str, modules: tuple[str, ...]) -> i
 
 @migrate.verb("run SCOPES=scope SCHEMA=name --dry-run")
 @click.option("--to", type=int, metavar="VERSION", help="Refuse if another one is declared.")
-@click.option("--only", "key", metavar="KEY", help="One value alone.")
+@option("--only=key", "KEY", "One value alone.")
 @_batch_option
 @_timeout_option
 @_module_option

@@ -1,14 +1,17 @@
-"""`holdfast init`, `stats`, `sweep`, `lease` and `audit`: a store as a whole."""
+"""`holdfast init`, `scope`, `stats`, `sweep`, `lease` and `audit`: a store as a whole."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from holdfast.access.audit import Audit
 from holdfast.cli.commands import Group, command
+from holdfast.cli.failures import in_options
+from holdfast.cli.options import flag, option
 from holdfast.cli.session import Session, moment
 from holdfast.errors import InvalidInputError
 from holdfast.store.inner import LeaseInfo
@@ -81,7 +84,7 @@ def stats(session: Session) -> None:
 
 
 @command("sweep [SCOPE] --limit")
-@click.option("--wait", is_flag=True, help="Take the minute that unfinished values need.")
+@flag("--wait", "Take the minute that unfinished values need.")
 def sweep(session: Session, scope: str | None, limit: int | None, wait: bool) -> None:
     """Remove keys that have expired, of a scope's timeline or of all scopes.
 
@@ -124,7 +127,7 @@ def lease() -> None:
 
 
 @lease.verb("list")
-def list_(session: Session) -> None:
+def list_leases(session: Session) -> None:
     """All leases that were ever taken, and who holds them.
 
     A holder that lives renews its lease three times in its duration: look twice, and the beats
@@ -171,8 +174,8 @@ def break_(session: Session, name: str, yes: bool) -> None:
 
 @command("audit [SCOPE] --limit=100")
 @click.option("--actor", help="Only what this one read.")
-@click.option("--since", metavar="TIME", help="From this time on.")
-@click.option("--until", metavar="TIME", help="Up to this time.")
+@option("--since", "TIME", "From this time on.")
+@option("--until", "TIME", "Up to this time.")
 def audit(
     session: Session, scope: str | None, since: str | None, until: str | None, **given: Any
 ) -> None:
@@ -190,3 +193,66 @@ def audit(
         scope=lambda read: read.scope or "<erased>",
         keys=lambda read: [key or "<not known any more>" for key in read.keys],
     )
+
+
+# ---- scopes --------------------------------------------------------------------------------------
+
+
+@click.group(cls=Group)
+def scope() -> None:
+    """List, delete and erase scopes."""
+
+
+@scope.verb("list --limit")
+@click.option("--kind", help="global, agent, workflow, step, session or custom.")
+@click.option("--prefix", default="", help="Scopes whose id begins so.")
+@click.option("--after", help="Go on behind this scope.")
+def list_(session: Session, **given: str) -> None:
+    """The scopes of the store, in order."""
+    with session.reading() as store:
+        page = store.scopes(**given)  # type: ignore[arg-type]
+    session.table("scopes", page.items, "scope, created", about={"after": page.after})
+    if page.after:
+        session.note(f"there are more: --after {page.after}")
+
+
+@scope.verb("delete SCOPE --yes")
+def delete(session: Session, scope: str, yes: bool) -> None:
+    """End a scope with all its timelines."""
+    with session.writing() as store:
+        state = session.state(store, scope)
+        confirm(session, yes, "Delete", f"{state.scope} with all its timelines")
+        store.delete(state.scope)
+    session.tell({"deleted": state.scope}, f"{state.scope}: deleted")
+
+
+@scope.verb("erase SCOPE --yes")
+@flag("--no-wait", "Only until nobody can read it; see `sweep`.")
+@flag("--despite-holds", "Also if a checkpoint of it is on hold.")
+def erase(session: Session, scope: str, yes: bool, no_wait: bool, despite_holds: bool) -> None:
+    """End a scope and remove its content; also of scopes of that name deleted before.
+
+    Says what it cannot reach. If it was cut short, run it again. Refused while a checkpoint of it
+    is on hold, unless --despite-holds is given.
+    """
+    with session.writing() as store:
+        name = store.scope(scope).scope
+        confirm(session, yes, "Erase", f"{name} with all its timelines")
+        result = store.erase(name, wait=not no_wait, despite_holds=despite_holds)
+    session.tell(result, f"{name}: erased")
+    key = "its key" if result.key_removed else "no key"
+    session.note(f"{result.rows} rows of {result.bytes} bytes and {key} were removed")
+    still_open(session, result.open)
+
+
+def still_open(session: Session, places: Sequence[str]) -> None:
+    """Say what an erase, or a new key, cannot reach."""
+    for text in places:
+        session.note(f"still open: {in_options(text)}")
+
+
+def confirm(session: Session, yes: bool, what: str, which: str) -> None:
+    """Ask before something goes, unless that is said already."""
+    if not yes:
+        refusal = f"{which} would be {what.lower()}d: add --yes if that is meant"
+        session.confirm(f"{what} {which}?", refusal)

@@ -1,22 +1,190 @@
-"""`holdfast fork`, `timelines` and `merge`: lines of history beside each other."""
+"""`holdfast restore`, `undo`, `revert`, `fork`, `merge` and `timelines`: going back, and trying."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
 
+from holdfast.checkpoints.checkpoints import Checkpoints
+from holdfast.checkpoints.restore_request import RestoreResult
 from holdfast.cli import output
 from holdfast.cli.commands import command
+from holdfast.cli.options import choice, flag, option, several, together
 from holdfast.cli.plain import plain
-from holdfast.cli.session import Session, point
-from holdfast.errors import MergeConflictError
+from holdfast.cli.session import Session, moment, point
+from holdfast.errors import InvalidInputError, MergeConflictError
 from holdfast.store.inner import DELETED, MergeConflict, Merged, contrasted, dumps
+from holdfast.store.names.items import Reverted
+from holdfast.sync import Store
+
+locating_options = together(
+    click.option("--name", help="Of this name."),
+    click.option("--type", help="Of this type: manual, routine, …"),
+    click.option("--tag", help="With this tag."),
+    click.option("--trigger", help="Made for this event."),
+    option("--at", "TIME", "The last one not later than this time."),
+    option("--before", "POINT", "The last one before this point."),
+    flag("--valid", "Pass over damaged ones."),
+)
+"""Those that say which checkpoint is meant."""
+
+
+def located(where: dict[str, Any]) -> dict[str, Any]:
+    """What `locate` takes, from the options that were given."""
+    given = {name: value for name, value in where.items() if value not in (None, False)}
+    if "at" in given:
+        given["at"] = moment(given["at"])
+    if "before" in given:
+        given["before"] = point(given["before"])
+    return given
+
+
+@command("restore SCOPE [POINT]=to --dry-run --reason")
+@locating_options
+@several("--only=keys", "KEY", "This key; several if given.")
+@click.option("--prefix", "prefixes", multiple=True, help="Only keys that begin with this, too.")
+@option("--from=source", "SCOPE", "The point is one of this scope.")
+@choice(
+    "--verify",
+    "full references none",
+    "How the point is checked before: every value, that records exist, not at all.",
+)
+@choice(
+    "--dependencies", "exist unchanged ignore", "What must hold for what the checkpoint rests on."
+)
+@flag("--past-damage", "Go back although damage keeps the newest state from being read and kept.")
+def restore(session: Session, /, scope: str, to: str | None, **given: Any) -> None:
+    """Return to the state at a point. What was before is kept, so this can be undone.
+
+    Instead of POINT, --type, --tag, --before … say which checkpoint: the newest that fits.
+    """
+    names = ("name", "type", "tag", "trigger", "at", "before", "valid")
+    where = located({name: given.pop(name) for name in names})
+    given |= {name: given[name] or None for name in ("keys", "prefixes")}  # none given: all
+    opened = session.read if given["dry_run"] else session.change
+    with opened(scope, new=given["source"] is not None) as state:
+        target = point(to) if to is not None else None
+        result = Checkpoints(state).restore(target, **where, **given)
+    done = result.restored
+    more = {"dependencies": result.dependencies, "tried": result.tried}
+    planned = [lambda: output.changes(done.diff)]
+    session.tell(
+        {**plain(done), **more},
+        *(planned if given["dry_run"] else _restored(scope, result)),
+        *(f"rests on {one}" for one in result.dependencies),
+        lambda: output.left_alone(done.left),
+    )
+
+
+def _restored(scope: str, result: RestoreResult) -> list[str]:
+    done = result.restored
+    if result.restored_at is None:
+        return [f"{scope}: nothing differs from {done.point}"]
+    full = done.verified == "full"
+    checked = f"{done.values_checked} values checked" if full else f"verified: {done.verified}"
+    lines = [f"{scope}: restored {done.point}, {done.keys} keys, {checked}"]
+    if done.backup is not None:
+        lines.append(f"to undo it: holdfast restore {scope} {done.backup.id}")
+    if done.passed_over:
+        lines.append(f"the state before was not kept: {done.passed_over}")
+    return lines
+
+
+@command("undo SCOPE --reason")
+def undo(session: Session, scope: str, reason: str | None) -> None:
+    """Undo the newest change of a scope, whatever it was; undo again to have it back."""
+    with session.change(scope) as state:
+        done = state.undo(reason=reason)
+    session.tell(done, lambda: _reverted(done))
+
+
+@command("revert [SCOPE] --dry-run --reason --yes")
+@option("--correlation", "TEXT", "Undo the entries with this correlation.")
+@click.option(
+    "--entry", "entries", type=click.IntRange(1), multiple=True, help="This one; several if given."
+)
+@option("--actor=who", "NAME", "Undo all that this actor did.")
+def revert(
+    session: Session,
+    scope: str | None,
+    correlation: str | None,
+    entries: tuple[int, ...],
+    who: str | None,
+    dry_run: bool,
+    reason: str | None,
+    yes: bool,
+) -> None:
+    """Undo what some entries did: only the keys they changed, as one new entry.
+
+    A key that somebody else changed since is left alone and named. Without SCOPE, the entries of a
+    correlation are undone in all scopes, as one change. (--actor behind `revert` says whose
+    entries; who acts is given before it.)
+    """
+    if (correlation is not None) + bool(entries) + (who is not None) != 1:
+        raise InvalidInputError("say which entries: --correlation, --entry or --actor, one")
+    if scope is None and correlation is None:
+        raise InvalidInputError("over all scopes only a --correlation can be undone: add SCOPE")
+    if scope is None and session.timeline != "main":
+        raise InvalidInputError("without SCOPE all timelines are meant: leave --timeline out")
+    which: dict[str, Any] = {"correlation": correlation}
+    if scope is not None:
+        which |= {"entries": list(entries) or None, "actor": who}
+    with session.reading() if dry_run else session.writing() as store:
+        run = _reverting(session, store, scope, which)
+        if not dry_run and not yes:
+            _confirm(session, run(dry_run=True))
+        done = run(dry_run=dry_run, reason=reason)
+    data = done[0] if scope is not None else {"scopes": done}
+    session.tell(data, lambda: list(map(_reverted, done)))
+
+
+def _reverting(
+    session: Session, store: Store, scope: str | None, which: dict[str, Any]
+) -> Callable[..., list[Reverted]]:
+    """What undoes the entries, of a scope or of all, or says what that would do."""
+    if scope is None:
+        return lambda **how: store.revert(**which, **how)
+    state = session.state(store, scope)
+    return lambda **how: [state.revert(**which, **how)]
+
+
+def _confirm(session: Session, planned: list[Reverted]) -> None:
+    count = sum(len(one.done) for one in planned)
+    keys = f"{count} keys" if count != 1 else "1 key"
+    scopes = ", ".join(str(one.scope) for one in planned if one.done)
+    if not count:
+        return
+    refusal = f"{keys} of {scopes} would go back: add --yes if that is meant, or --dry-run"
+    shown = planned if not session.json else []
+    session.confirm(f"Let {keys} of {scopes} go back?", refusal, lambda: list(map(_plan, shown)))
+
+
+def _plan(planned: Reverted) -> None:
+    if planned.diff is not None:
+        output.say(f"{planned.scope}:")
+        output.changes(planned.diff)
+
+
+def _reverted(done: Reverted) -> None:
+    if done.dry_run:
+        _plan(done)
+    else:
+        count = f"{len(done.done)} keys went back" if len(done.done) != 1 else "1 key went back"
+        output.say(f"{done.scope}: {count}{': ' if done.done else ''}{', '.join(done.done)}")
+        if done.entry is not None:
+            line = "" if done.timeline == "main" else f" --timeline {done.timeline}"
+            output.say(f"to undo it: holdfast revert {done.scope} --entry {done.entry}{line}")
+    for left in done.left:
+        output.note(f"left alone: {left.key}{': ' if left.key else ''}{left.why}")
+
+
+# ---- timelines: to try something, and to keep what came of it ------------------------------------
 
 
 @command("fork SCOPE NAME")
-@click.option("--at", metavar="POINT", help="Where it starts. [default the newest state]")
+@option("--at", "POINT", "Where it starts. [default the newest state]")
 def fork(session: Session, scope: str, name: str, at: str | None) -> None:
     """Begin a new timeline of a scope. Nothing is copied."""
     with session.change(scope) as state:
@@ -40,11 +208,10 @@ def timelines(session: Session, scope: str) -> None:
 
 
 @command("merge SCOPE TIMELINE=other --dry-run --reason")
-@click.option(
+@choice(
     "--strategy",
-    type=click.Choice(["ask", "ours", "theirs"]),
-    default="ask",
-    help="Who counts where both changed the same. [default ask: nothing is merged, and it is said]",
+    "ask ours theirs",
+    "Who counts where both changed the same. [default ask: nothing is merged, and it is said]",
 )
 def merge(
     session: Session, scope: str, other: str, strategy: str, dry_run: bool, reason: str | None
