@@ -1419,7 +1419,7 @@ BUGS = (
     ),
     Bug(
         "an effect with an unknown end repeated without a key",
-        "agents/effect_book.py",
+        "agents/effects.py",
         'if effect.status == "unknown" and not effect.repeatable:',
         "if False:",
         "tests/agents/test_effects_killed.py::test_where_it_takes_none_an_unknown_end_is_reported",

@@ -57,9 +57,9 @@ def post() -> Post:
 
 def forget(place: Place, name: str = "clerk") -> tuple[sync.State, sync.agents.Effects]:
     """The agent as a new process finds it: nothing of it is at work."""
-    from holdfast.agents import effect_book
+    from holdfast.agents import effect_records
 
-    effect_book._running.clear()
+    effect_records.running.clear()
     state = place.open().agent(name)
     return state, sync.agents.Effects(state)
 

@@ -16,7 +16,7 @@ from holdfast import Scope, sync
 from holdfast.agents import Message, Task
 from holdfast.agents.agent_keys import CONVERSATION, CURRENT_TASK
 from holdfast.agents.handover import Handovers
-from holdfast.agents.handover_package import IN, OUT
+from holdfast.agents.handover_package import LOG
 from holdfast.errors import (
     Conflict,
     HandoverNotFoundError,
@@ -34,20 +34,19 @@ from holdfast.store.open import open_core
 def test_offered_and_accepted(store: sync.Store) -> None:
     """Until it is accepted it is the giver's; then all of it moves, in one change."""
     ada, bob = busy(store), store.agent("bob")
-    ada.set("notes", ["42 euro"])
     say(bob, "good morning")
     handovers = sync.agents.Handovers(store)
-    offer = handovers.offer(ada, "agent:bob", "t1", reason="about money", carry=["notes"])
+    offer = handovers.offer(ada, "agent:bob", "t1", reason="about money")
     assert (offer.status, offer.giver, offer.taker) == ("offered", ada.scope, bob.scope)
     assert handovers.offers(bob) == [offer]
     assert (tasks(ada), tasks(bob), heard(bob)) == (["t1"], [], ["good morning"])
     put(ada, t1={"id": "t1", "status": "running", "progress": 0.5})  # it is still at work on it
     done = handovers.accept(bob, offer.id)
     assert (done.status, done.reason, done.messages) == ("accepted", "about money", 2)
-    assert (tasks(ada), heard(ada), ada.get("notes"), ada.get(CURRENT_TASK)) == ([], [], None, None)
+    assert (tasks(ada), heard(ada), ada.get(CURRENT_TASK)) == ([], [], None)
     assert bob.get("$agent/tasks/t1") == {"id": "t1", "status": "running", "progress": 0.5}
     assert heard(bob) == ["good morning", "hello", "it is about money"]
-    assert (bob.get("notes"), bob.get(CURRENT_TASK)) == (["42 euro"], "t1")
+    assert bob.get(CURRENT_TASK) == "t1"
     entry = bob.log(limit=1)[0]
     assert entry.also == ((str(ada.scope), "main", ada._handle.place()[2]),), "one change over both"
     assert entry.cause.reason == f"handover {offer.id} accepted"
@@ -96,12 +95,11 @@ def test_the_giver_is_validated(store: sync.Store) -> None:
         raise ZeroDivisionError
     before = ada._handle.place()[2]
     with pytest.raises(HandoverValidationError) as caught:
-        handovers.offer(ada, "agent:bob", "t1", reason="x", carry=["gone"], check=lambda *_: "no")
+        handovers.offer(ada, "agent:bob", "t1", reason="x", check=lambda *_: "no")
     assert caught.value.problems == (
         "the task 't1' is completed",
         "the tool call c1 has no result: let it end, or repair the conversation",
         "the effect pay c0 is unknown: settle it first",
-        "there is no key 'gone'",
         "tasks.current: the task 't2' has the status 'completed'",
         "tasks.t1.id: is another one",
     )
@@ -123,26 +121,23 @@ def test_the_taker_is_validated(store: sync.Store) -> None:
     """What it finds is the reason for which the offer is refused; the task stays."""
     ada, bob = busy(store), store.agent("bob")
     handovers = sync.agents.Handovers(store)
-    ada.set("notes", 1)
-    bob.set("notes", 2)
     put(bob, t1={"id": "t1", "title": "another"})
-    offer = handovers.offer(ada, bob, "t1", reason="x", carry=["notes"])
+    offer = handovers.offer(ada, bob, "t1", reason="x")
     seen: list[Any] = []
 
     def check(state: sync.State, package: holdfast.agents.HandoverPackage) -> str:
-        seen.append((state.scope, package.task["id"], len(package.context), package.carried))
+        seen.append((state.scope, package.task["id"], len(package.context)))
         return "too busy"
 
     with pytest.raises(HandoverValidationError) as caught:
         handovers.accept(bob, offer.id, check=check)
-    problems = ("'$agent/tasks/t1' is there already", "'notes' is there already", "too busy")
+    problems = ("'$agent/tasks/t1' is there already", "too busy")
     assert caught.value.problems == problems
-    assert seen == [(bob.scope, "t1", 2, {"notes": 1})]
+    assert seen == [(bob.scope, "t1", 2)]
     [refused] = handovers.history(ada)
     assert (refused.status, refused.answer) == ("refused", "; ".join(problems))
     assert tasks(ada) == ["t1"]
     assert bob.get("$agent/tasks/t1") == {"id": "t1", "title": "another"}
-    assert bob.get("notes") == 2
 
 
 @pytest.mark.spec("M68")
@@ -304,35 +299,6 @@ def test_several_who_accept_one_offer(
     assert handovers.history(bob) == [faster[1]]
 
 
-def test_a_return_takes_along_what_is_there_of_what_came(store: sync.Store) -> None:
-    ada, bob = busy(store), store.agent("bob")
-    handovers = sync.agents.Handovers(store)
-    keys = ["stays", "removed", "made again"]
-    for key in keys:
-        ada.set(key, "ada's")
-    handovers.hand_over(ada, bob, "t1", reason="x", carry=keys)
-    bob.set("stays", "bob's")
-    bob.delete("removed")
-    ada.set("made again", "new")
-    refused = handovers.give_back(bob, "t1", reason="y")
-    with pytest.raises(HandoverValidationError):
-        handovers.accept(ada, refused.id, check=lambda _: ["not now"])
-    kept = [ada.get(IN + refused.id), bob.get(OUT + refused.id)]
-    assert [record["carry"] for record in kept] == [keys, keys], "as it was offered"
-    back = handovers.give_back(bob, "t1", reason="y")
-    before = ada.checkpoint("before")
-    handovers.accept(ada, back.id)
-    assert ada.get(IN + back.id)["carry"] == ["stays"]
-    mine = ["made again", "stays"]
-    assert [ada.get(key) for key in mine] == ["new", "bob's"]
-    assert [bob.get(key) for key in mine] == ["ada's", None], "nothing is lost"
-    assert not ada.exists("removed")
-    assert (tasks(ada), tasks(bob)) == (["t1"], [])
-    ada.restore(before)
-    assert handovers.reconcile(ada).put_back == ("t1",)
-    assert [ada.get(key) for key in mine] == ["new", "bob's"]
-
-
 ODD = {"role": "user", "content": "odd", "metadata": {"score": nan}}
 """A message that is not equal to itself."""
 
@@ -392,18 +358,17 @@ def test_storage_that_fails_at_any_call(plain: Place, mode: str) -> None:
 def test_a_restored_giver_does_not_have_it_again(store: sync.Store) -> None:
     ada, bob = busy(store), store.agent("bob")
     handovers = sync.agents.Handovers(store)
-    ada.set("notes", 1)
     early = ada.checkpoint("early")
     say(ada, "later")
     safe = ada.checkpoint("before")
-    handovers.hand_over(ada, bob, "t1", reason="x", carry=["notes"])
+    handovers.hand_over(ada, bob, "t1", reason="x")
     for point, own in ((safe, []), (early, [])):
         ada.restore(point)
         assert tasks(ada) == ["t1"], "a restore brings back what was there"
         assert handovers.owner(ada, "t1") == bob.scope, "and what was handed over is still known"
         done = handovers.reconcile(ada)
         assert (done.removed, done.put_back) == (("t1",), ())
-        assert (tasks(ada), heard(ada), ada.get("notes")) == ([], own, None)
+        assert (tasks(ada), heard(ada)) == ([], own)
         assert not ada.exists(CURRENT_TASK)
         entry = ada._handle.place()[2]
         assert handovers.reconcile(ada).removed == ()
@@ -433,9 +398,8 @@ def test_a_restored_taker_does_not_lose_it(store: sync.Store) -> None:
     ada, bob = busy(store), store.agent("bob")
     handovers = sync.agents.Handovers(store)
     say(bob, "bob's own")
-    ada.set("notes", 1)
     safe = bob.checkpoint("before")
-    handovers.hand_over(ada, bob, "t1", reason="x", carry=["notes"])
+    handovers.hand_over(ada, bob, "t1", reason="x")
     put(bob, t1={"id": "t1", "progress": 0.9})
     bob.restore(safe)
     assert owners(store, "ada", "bob") == []
@@ -443,7 +407,6 @@ def test_a_restored_taker_does_not_lose_it(store: sync.Store) -> None:
     assert (done.removed, done.put_back) == ((), ("t1",))
     assert bob.get("$agent/tasks/t1") == {"id": "t1", "status": "running"}, "as it came"
     assert heard(bob) == ["bob's own", "hello", "it is about money"]
-    assert bob.get("notes") == 1
     handovers.accept(ada, handovers.give_back(bob, "t1", reason="y").id)
     assert heard(ada) == ["hello", "it is about money"]
 
@@ -475,8 +438,6 @@ def test_slips(store: sync.Store) -> None:
         {"id": ""},
         {"id": "x" * 129},
         {"context": "half"},
-        {"carry": "notes"},
-        {"carry": ["$effects/x"]},
         {"check": "no function"},
     ]
     for one in wrong:
@@ -591,3 +552,11 @@ def test_a_conflict_without_end_is_told(store: sync.Store) -> None:
     with pytest.raises(Conflict):
         handovers.accept(bob, offer.id, check=lambda *_: say(ada, "and"))
     assert owners(store, "ada", "bob") == ["ada"]
+
+
+def test_a_task_whose_name_tells_that_it_is_sensitive(store: sync.Store) -> None:
+    ada, bob = store.agent("ada"), store.agent("bob")
+    sync.agents.AgentState(ada).put("tasks", "password", {"id": "password", "title": "4111-1111"})
+    sync.agents.Handovers(store).hand_over(ada, bob, "password", reason="x")
+    before = [key for key in bob.keys(LOG) if "4111-1111" in repr(bob.get(key))]
+    assert {bob._handle.reader.class_of(key) for key in before} == {"sensitive"}

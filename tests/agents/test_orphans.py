@@ -250,7 +250,7 @@ class Killed(BaseException):
 
 def test_the_rule(place: Place) -> None:
     """Done: its result. Unknown: that it is. Otherwise: that it was not carried out."""
-    from holdfast.agents import effect_book
+    from holdfast.agents import effect_records
 
     state = place.open().agent("clerk")
     effects = sync.agents.Effects(state)
@@ -260,7 +260,7 @@ def test_the_rule(place: Place) -> None:
         assert effect.due
         raise Killed
     effects.plan("search", id="planned")
-    effect_book._running.clear()
+    effect_records.running.clear()
     found = effects.orphans()
     assert [one.effect.status if one.effect else None for one in found] == [
         "done",

@@ -18,7 +18,7 @@ Glossary of this layer:
   **identity** stays when the agent does not run; whoever runs it holds its lease.
 - **Machine**: where an agent is among declared states, and how it got there (`machines`).
 - **Effect**: something that must not happen twice, with its intent and its result (`effects`,
-  on the records of `effect_book`).
+  on the records of `effect_records`).
 - **Handover**: a task that one agent offers and another accepts or refuses (`handover`).
 - **Letter**: a message to an agent, in its **mailbox** (`mailbox`).
 - **Cycle**: one round of an agent's work as it is noted; **signs** say when cycles have changed for
@@ -88,7 +88,7 @@ HOMES = {
     "holdfast.agents.agent_registry": "AgentInfo Agents",
     "holdfast.agents.attached": "Attached PersistentAgent attach",
     "holdfast.agents.drift": "Drift DriftAlarm DriftSignal DriftStatus",
-    "holdfast.agents.effect_book": "Effect",
+    "holdfast.agents.effect_records": "Effect",
     "holdfast.agents.effects": "Effects",
     "holdfast.agents.handover": "Handovers",
     "holdfast.agents.handover_package": "Handover HandoverPackage",

@@ -16,7 +16,7 @@ from holdfast.agents.drift import DriftAlarm as DriftAlarm
 from holdfast.agents.drift import DriftSignal as DriftSignal
 from holdfast.agents.drift import DriftStatus as DriftStatus
 from holdfast.agents.drift import NotedAlarm
-from holdfast.agents.effect_book import Effect as Effect
+from holdfast.agents.effect_records import Effect as Effect
 from holdfast.agents.effects import Doing, Errors
 from holdfast.agents.folder import ImportedAgent as ImportedAgent
 from holdfast.agents.handover import Check
@@ -448,11 +448,11 @@ class Effects:
 class Handovers:
     """Tasks that agents of a store hand to each other, with the conversation that belongs to them.
 
-    A task is offered, and the giver's until the taker accepts; then it, its messages and what is
-    carried along move in one change over both scopes. An agent is given as its state, or by its
-    scope: `agent:billing`, and takes part with its main timeline only. A check is a function of the
-    state and the `HandoverPackage`: it returns nothing or True if all is well, else what is wrong;
-    it may be called several times.
+    A task is offered, and the giver's until the taker accepts; then it and its messages move in one
+    change over both scopes. An agent is given as its state, or by its scope: `agent:billing`, and
+    takes part with its main timeline only. A check is a function of the state and the
+    `HandoverPackage`: it returns nothing or True if all is well, else what is wrong; it may be
+    called several times.
     """
     def __init__(self, store: Store) -> None: ...
     async def offer(
@@ -464,14 +464,13 @@ class Handovers:
         reason: str,
         id: str | None = None,
         context: str = "move",
-        carry: Iterable[str] = (),
         check: Check | None = None,
     ) -> Handover:
         """Offer a task to another agent; it stays the giver's until the other accepts.
 
         `context`: the messages since the task came here (all, if it began here) `move`, are copied
-        (`copy`), or stay (`none`). `carry` are other keys that move along. Under an `id` it is
-        offered once, however often it is sent. It stands until it is answered or withdrawn.
+        (`copy`), or stay (`none`). Under an `id` it is offered once, however often it is sent. It
+        stands until it is answered or withdrawn.
 
         Refused with `HandoverValidationError` if there is no such task, it is over or offered
         already, a tool call in those messages has no result, an effect of the giver's has an
@@ -499,7 +498,6 @@ class Handovers:
         reason: str,
         id: str | None = None,
         context: str = "move",
-        carry: Iterable[str] = (),
         check: Check | None = None,
     ) -> Handover:
         """Offer and accept, for a caller who answers for both; the check is the taker's.

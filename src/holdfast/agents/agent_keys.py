@@ -50,7 +50,7 @@ def task_key(id: str) -> str:
 
 def _unknown(handle: Any, source: Any, key: str) -> Any:
     """The record of an effect that stands for one that cannot be read any more."""
-    from holdfast.agents.effect_book import unknown
+    from holdfast.agents.effect_records import unknown
 
     return unknown(handle, source, key)
 

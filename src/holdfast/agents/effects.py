@@ -5,21 +5,54 @@ with effects.once("send-email", key="order-17") as effect:
     if effect.due:
         effect.result = mail.send(to, text, idempotency_key=effect.key)
 print(effect.result)
+
+Intent before, result after: that an attempt is started is committed before the caller may do
+anything, then that it is done. Both rest on the record that they read, so that of two who begin one
+effect at the same time one is refused, or repeats it with its idempotency key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial, wraps
 from inspect import signature
 from typing import Any
 
-from holdfast.agents.agent_keys import CONVERSATION
-from holdfast.agents.effect_book import Asked, Attempt, Effect, EffectBook
+from msgspec import structs
+
+from holdfast.agents.agent_keys import CONVERSATION, DONE
+from holdfast.agents.effect_records import (
+    FINISHED,
+    PLANNED,
+    STARTED,
+    Asked,
+    Effect,
+    EffectBook,
+    Record,
+    running,
+)
 from holdfast.agents.tool_calls import Orphan, Repaired, orphans, repair
-from holdfast.errors import EffectResultLostError, InvalidInputError
-from holdfast.store.inner import Operation, ScopedChange, handle_of
+from holdfast.errors import (
+    Conflict,
+    EffectNotFoundError,
+    EffectResultLostError,
+    EffectUnknownError,
+    HoldfastError,
+    InvalidInputError,
+    RefusedError,
+)
+from holdfast.store.inner import (
+    BookPage,
+    Operation,
+    ScopedChange,
+    check_ttl,
+    handle_of,
+    moment,
+)
 from holdfast.store.names.arguments import check_run, listed
 from holdfast.store.names.face import (
     Blocks,
@@ -50,10 +83,18 @@ class Doing:
     the result: both are there, or neither.
     """
 
-    def __init__(self, attempt: Attempt) -> None:
-        self._attempt = attempt
+    def __init__(self, asked: Asked, record: Record, before: Record | None = None) -> None:
+        self.name = asked.name
+        self.id = asked.id
+        self.key = asked.key
+        """The idempotency key to give to the tool; the same at every attempt."""
+        self._asked = asked
+        self._record = record
+        self._before = before
+        """What was known before it was begun."""
+        self._due = record.phase != FINISHED
         self._asked_due = False
-        self._result = attempt.record.result
+        self._result = record.result
         self.writes: list[Operation] = []
         self.over = False
         """Whether the block has ended: what is noted now would be lost."""
@@ -62,32 +103,17 @@ class Doing:
     def due(self) -> bool:
         """Whether it is to be done; if not, it is done, and `result` is what came of it."""
         self._asked_due = True
-        return self._attempt.due
-
-    @property
-    def name(self) -> str:
-        """The effect's name."""
-        return self._attempt.asked.name
-
-    @property
-    def id(self) -> str:
-        """The effect's id."""
-        return self._attempt.asked.id
-
-    @property
-    def key(self) -> str | None:
-        """The idempotency key to give to the tool; the same at every attempt."""
-        return self._attempt.asked.key
+        return self._due
 
     @property
     def attempts(self) -> int:
         """How often it was begun, this time included; more than once: it may have happened."""
-        return self._attempt.record.attempts
+        return self._record.attempts
 
     @property
     def result_lost(self) -> bool:
         """Whether it is done, and its result was nothing that could be stored."""
-        return self._attempt.record.result_lost
+        return self._record.result_lost
 
     @property
     def result(self) -> Any:
@@ -130,7 +156,7 @@ class Doing:
                 f"the block of the effect {self.name} {self.id} is over; what is noted for it "
                 "stands inside the block"
             )
-        if not self._attempt.due:
+        if not self._due:
             raise InvalidInputError(
                 f"the effect {self.name} {self.id} is done already; ask `if effect.due:` first"
             )
@@ -148,6 +174,10 @@ class Doing:
 
 
 Errors = tuple[type[BaseException], ...]
+Page = BookPage[Record]
+HOW = ("done", "repeat", "drop")
+LOST: Any = object()
+"""Stands for a result that cannot be stored."""
 
 
 @faced
@@ -164,8 +194,12 @@ class Effects:
             raise InvalidInputError(
                 "Effects takes a state of the same face: holdfast has its own, so has holdfast.sync"
             )
+        if keep is not None:
+            check_ttl(keep)
         self._state = state
-        self._book = EffectBook(handle_of(state), keep)
+        self._keep = keep
+        self._core = handle_of(state).core
+        self._book = EffectBook(handle_of(state))
 
     @step_block
     def once(
@@ -196,7 +230,7 @@ class Effects:
         try:
             yield give(doing)
         except BaseException as error:  # whatever ends it, it is noted that it may have happened
-            yield end(self._book.give_up, doing._attempt, error, errors)
+            yield end(self._give_up, doing, error, errors)
             raise
         finally:
             doing.over = True
@@ -225,7 +259,7 @@ class Effects:
             if doing.due:
                 doing.result = yield ask(function, *[doing][:takes], what="what is called")
         except BaseException as error:  # whatever ends it, it is noted that it may have happened
-            yield end(self._book.give_up, doing._attempt, error, errors)
+            yield end(self._give_up, doing, error, errors)
             raise
         yield end(self._done, doing)
         return doing.result
@@ -262,7 +296,7 @@ class Effects:
             bound = shape.bind(*args, **named, **own)
             about = {one: part for one, part in bound.arguments.items() if one not in own}
             about |= {one: list(about[one]) for one in rest if one in about}  # no tuple is stored
-            id = call_id if call_id is not None else effects._book.named(about)
+            id = call_id if call_id is not None else effects._named(about)
 
             def run(doing: Doing) -> Any:
                 bound.arguments |= dict.fromkeys(own, doing)
@@ -281,11 +315,11 @@ class Effects:
 
     def _begun(self, asked: Asked) -> Steps[Doing]:
         """An effect on its way; it is withdrawn if nobody is there any more to do it."""
-        return Doing((yield write(self._book.begin, asked, undo=self._book.withdraw)))
+        return (yield write(self._begin, asked, undo=self._withdraw))  # type: ignore[no-any-return]
 
     def _done(self, doing: Doing) -> None:
-        if doing._attempt.due:
-            doing._result = self._book.finish(doing._attempt, doing.result, doing.writes)
+        if doing._due:
+            doing._result = self._finish(doing, doing.result, doing.writes)
         doing.check_asked()
 
     @steps
@@ -303,7 +337,18 @@ class Effects:
         With `into`, a change of this state's, it is noted together with what else that writes;
         also the change of a machine's step.
         """
-        return (yield from _said(into, self._book.plan, Asked.of(name, id, key, about)))
+        asked = Asked.of(name, id, key, about)
+
+        def note(page: Page) -> Effect:
+            found = page.get(asked.done) or page.get(asked.open)
+            if found is not None:
+                self._check(asked, found)
+                return found.shown()
+            record = asked.record(planned_at=self._now())
+            self._put(page, record, asked)
+            return record.shown()
+
+        return (yield from self._said(into, note))
 
     def get(self, name: str, *, id: str | None = None, key: str | None = None) -> Effect | None:
         """What is known of an effect; None if that is nothing."""
@@ -336,7 +381,39 @@ class Effects:
         block would have written.
         """
         asked = Asked.of(name, id, key)
-        return (yield from _said(into, self._book.settle, asked, how, result))
+        if how not in HOW:
+            raise InvalidInputError(f"an effect is settled as {', '.join(HOW)}")
+        if result is not None and how != "done":
+            raise InvalidInputError("only what is done has a result")
+
+        def note(page: Page) -> Effect:
+            found = page.get(asked.open)
+            if found is None and how == "done":  # what came of it may still be said
+                done = page.get(asked.done)
+                found = done if done is not None and done.result_lost else None
+            if found is None:
+                raise EffectNotFoundError(
+                    f"{self._state.scope}: no unfinished effect {asked.name} {asked.id} is known; "
+                    "unfinished() lists them"
+                )
+            if found.token in running:
+                raise InvalidInputError(
+                    f"{self._state.scope}: the effect {asked.name} {asked.id} is being done just "
+                    "now; wait for it"
+                )
+            if found.phase != FINISHED:
+                page.delete(asked.open)
+            if how == "drop":
+                return found.shown()
+            if how == "repeat":
+                record = structs.replace(found, phase=PLANNED, token="", settled=True)
+            else:
+                said = {"phase": FINISHED, "result": result, "ended_at": self._now()}
+                record = structs.replace(found, **said, result_lost=False, settled=True)
+            self._put(page, record, asked)
+            return record.shown()
+
+        return (yield from self._said(into, note))
 
     def orphans(self, key: str = CONVERSATION) -> tuple[Orphan, ...]:
         """Tool calls in a conversation that have no result, each with what is known of its effect.
@@ -357,14 +434,211 @@ class Effects:
         """
         return repair(self._state, self._book, key)
 
+    # what is written
 
-def _said(into: Any, note: Callable[..., Effect], *what: Any) -> Steps[Effect]:
-    """Note something of an effect, in a change of the user's or one of its own."""
-    if into is None:
-        return (yield write(note, *what))  # type: ignore[no-any-return]
-    if not isinstance(into, ScopedChange):
-        raise InvalidInputError("into is what a block of state.change() gives")
-    return note(*what, into=into)
+    def _said(self, into: Any, note: Callable[[Page], Effect]) -> Steps[Effect]:
+        """Note something of an effect, in a change of the user's or one of its own."""
+        if into is None:
+            return (yield write(self._book.step, note))  # type: ignore[no-any-return]
+        if not isinstance(into, ScopedChange):
+            raise InvalidInputError("into is what a block of state.change() gives")
+        return note(self._book.page(into))
+
+    def _now(self) -> Any:
+        return moment(self._core.clock.claimed())
+
+    def _put(self, page: Page, record: Record, asked: Asked) -> None:
+        if record.phase == FINISHED:
+            page.put(asked.done, record, ttl=self._keep)
+        else:
+            page.put(asked.open, record)
+
+    def _named(self, arguments: Mapping[str, Any]) -> str | None:
+        """The id of a call by its arguments; None if it has none."""
+        return hashlib.sha256(self._encoded(arguments)).hexdigest()[:32] if arguments else None
+
+    def _encoded(self, value: Any) -> bytes:
+        """A value as it is stored: what is compared so is the same, whatever `==` says of it."""
+        codec = self._core.codec
+        return codec.encode(codec.plain(value))
+
+    def _check(self, asked: Asked, found: Record) -> None:
+        """Refuse another effect under the same id: its result would be taken for this one's."""
+        if found.unread:
+            return  # what it was is not known
+        if found.key != asked.key:
+            raise InvalidInputError(
+                f"the effect {asked.name} {asked.id} was begun with another idempotency key; "
+                "give that one, or another id"
+            )
+        if asked.about is None or found.about is None:
+            return
+        if self._encoded(found.about) != self._encoded(asked.about):
+            raise InvalidInputError(
+                f"the effect {asked.name} {asked.id} was begun about something else; "
+                "give another id to what is another effect"
+            )
+
+    def _begin(self, asked: Asked) -> Doing:
+        """Commit that an attempt is started, unless it is done, or nobody knows whether it is."""
+        token = os.urandom(8).hex()
+
+        def note(page: Page) -> Doing:
+            done = page.get(asked.done)
+            if done is not None:
+                self._check(asked, done)
+                return Doing(asked, done)
+            found = page.get(asked.open)
+            if found is not None:
+                self._check(asked, found)
+                if found.unread:  # a tool that takes a key is safe to ask again
+                    found = structs.replace(found, key=asked.key, about=asked.about)
+                self._refuse_unknown(found)
+            base = found or asked.record()
+            record = structs.replace(
+                base,
+                phase=STARTED,
+                about=base.about if base.about is not None else asked.about,
+                attempts=base.attempts + 1,
+                token=token,
+                started_at=self._now(),
+                error="",
+            )
+            self._put(page, record, asked)
+            return Doing(asked, record, found)
+
+        running.add(token)
+        begun = False
+        try:
+            doing = self._book.step(note)
+            begun = doing._due
+        finally:
+            if not begun:
+                running.discard(token)
+        return doing
+
+    def _refuse_unknown(self, found: Record) -> None:
+        effect = found.shown()
+        if effect.status == "running":
+            raise EffectUnknownError(
+                f"{self._state.scope}: the effect {effect} is being done in this process just "
+                "now; wait for it",
+                effect,
+            )
+        if effect.status == "unknown" and not effect.repeatable:
+            raise EffectUnknownError(
+                f"{self._state.scope}: the effect {effect} was begun before and did not say how "
+                "it ended; find out whether it happened, then settle it as done, or to be repeated",
+                effect,
+            )
+
+    def _finish(self, doing: Doing, result: Any, writes: list[Operation]) -> Any:
+        """Commit that it is done, with what the caller writes; the result that counts.
+
+        It happened: so it is recorded even where its result, or what is to be written with it,
+        cannot be, and that is an error besides.
+        """
+        try:
+            return self._recorded(doing, result, writes)
+        except Conflict:
+            raise  # it says what became of it
+        except HoldfastError as error:  # as much is recorded as can be
+            ways: list[tuple[str, Any, list[Operation]]] = []
+            if not isinstance(error, RefusedError):  # storage failed, which it may do but once
+                ways.append(("and is recorded as done", result, writes))
+            if writes:
+                said = "and is recorded as done; what was to be written with it is not"
+                ways.append((said, result, []))
+            ways.append(("and is recorded as done, without its result", LOST, []))
+            told = "which could not be recorded: its end is unknown now"
+            for said, *what in ways:
+                with suppress(HoldfastError):
+                    self._recorded(doing, *what)
+                    told = said
+                    break
+            error.add_note(f"{self._state.scope}: the effect {doing.name} happened, {told}")
+            raise
+        finally:
+            running.discard(doing._record.token)
+
+    def _recorded(self, doing: Doing, result: Any, writes: list[Operation]) -> Any:
+        asked, lost = doing._asked, result is LOST
+        ended = structs.replace(
+            doing._record,
+            phase=FINISHED,
+            ended_at=self._now(),
+            result=None if lost else result,
+            result_lost=lost,
+        )
+        late = ""
+
+        def note(page: Page) -> Any:
+            nonlocal late
+            late = ""
+            done, found = page.get(asked.done), page.get(asked.open)
+            if done is not None and done.token == ended.token and not done.settled:
+                return done.result  # it is recorded, and only that was not known
+            if done is not None and asked.key is not None:
+                # Another attempt with the same key was faster: one effect, written with it. But
+                # who said that it is done has written nothing.
+                if done.settled and writes:
+                    late = (
+                        "it is done: what was to be written with it is not; write it now if that "
+                        "is still meant"
+                    )
+                return done.result
+            other = done or (found if found and found.token != ended.token else None)
+            if other is not None and asked.key is None:
+                late = "it had not and would not: it is counted in `strays`"
+                self._put(page, structs.replace(other, strays=other.strays + 1), asked)
+                return None
+            page.delete(asked.open)
+            self._put(page, ended, asked)
+            page.change.operations += writes
+            return result
+
+        given = self._book.step(note)
+        if late:
+            raise Conflict(
+                f"{self._state.scope}: the effect {asked.name} {asked.id} happened, after somebody "
+                f"had said that {late}",
+                [DONE + asked.place],
+            )
+        return given
+
+    def _give_up(self, doing: Doing, error: BaseException, harmless: Any) -> None:
+        """An attempt ended with an error: what that says of the effect is kept, if it can be.
+
+        A harmless one says it of this attempt alone: what an earlier one did stays unknown.
+        """
+        phase = doing._record.phase
+        if isinstance(error, harmless):
+            phase = doing._before.phase if doing._before is not None else PLANNED
+        self._end(doing, structs.replace(doing._record, error=type(error).__name__, phase=phase))
+
+    def _withdraw(self, doing: Doing) -> None:
+        """An attempt whose caller went away before it could do anything."""
+        self._end(doing, doing._before)
+
+    def _end(self, doing: Doing, record: Record | None) -> None:
+        """Let a record stand for an attempt that is over, if it was one; what cannot be written
+        stays as it is: begun, with an unknown end, which is true."""
+
+        def note(page: Page) -> None:
+            found = page.get(doing._asked.open)
+            if found is None or found.token != doing._record.token:
+                return  # somebody has settled it meanwhile
+            if record is None:
+                page.delete(doing._asked.open)
+            else:
+                self._put(page, record, doing._asked)
+
+        try:
+            with suppress(HoldfastError):
+                if doing._due:
+                    self._book.step(note)
+        finally:
+            running.discard(doing._record.token)
 
 
 def _takes_effect(function: Callable[..., Any]) -> bool:

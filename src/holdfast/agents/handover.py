@@ -17,7 +17,7 @@ from msgspec import structs
 
 from holdfast.agents import handover_package as packing
 from holdfast.agents.agent_keys import SEEN, task_key
-from holdfast.agents.effect_book import EffectBook
+from holdfast.agents.effect_records import EffectBook
 from holdfast.agents.handover_package import (
     ACCEPTED,
     CONTEXTS,
@@ -55,9 +55,9 @@ from holdfast.store.inner import (
     own_step,
     own_steps,
 )
-from holdfast.store.names.arguments import check_function, check_not_async, check_text, listed
+from holdfast.store.names.arguments import check_function, check_not_async, check_text
 from holdfast.store.names.face import Steps, ask, asks, faced, read, steps, steps_of, writes
-from holdfast.store.names.scope import Scope, check_key
+from holdfast.store.names.scope import Scope
 from holdfast.store.state import State
 from holdfast.store.store import Store
 
@@ -71,11 +71,11 @@ MOST_CHAIN = 10_000
 class Handovers:
     """Tasks that agents of a store hand to each other, with the conversation that belongs to them.
 
-    A task is offered, and the giver's until the taker accepts; then it, its messages and what is
-    carried along move in one change over both scopes. An agent is given as its state, or by its
-    scope: `agent:billing`, and takes part with its main timeline only. A check is a function of the
-    state and the `HandoverPackage`: it returns nothing or True if all is well, else what is wrong;
-    it may be called several times.
+    A task is offered, and the giver's until the taker accepts; then it and its messages move in one
+    change over both scopes. An agent is given as its state, or by its scope: `agent:billing`, and
+    takes part with its main timeline only. A check is a function of the state and the
+    `HandoverPackage`: it returns nothing or True if all is well, else what is wrong; it may be
+    called several times.
     """
 
     def __init__(self, store: Store) -> None:
@@ -98,14 +98,13 @@ class Handovers:
         reason: str,
         id: str | None = None,
         context: str = "move",
-        carry: Iterable[str] = (),
         check: Check | None = None,
     ) -> Steps[Handover]:
         """Offer a task to another agent; it stays the giver's until the other accepts.
 
         `context`: the messages since the task came here (all, if it began here) `move`, are copied
-        (`copy`), or stay (`none`). `carry` are other keys that move along. Under an `id` it is
-        offered once, however often it is sent. It stands until it is answered or withdrawn.
+        (`copy`), or stay (`none`). Under an `id` it is offered once, however often it is sent. It
+        stands until it is answered or withdrawn.
 
         Refused with `HandoverValidationError` if there is no such task, it is over or offered
         already, a tool call in those messages has no result, an effect of the giver's has an
@@ -113,8 +112,7 @@ class Handovers:
         """
         a, b = self._main(giver), self._main(taker)
         id = _chosen(id)
-        asked = Asked(reason, id, context, carry)
-        prepare = partial(self._prepare_offer, a, b, task, asked)
+        prepare = partial(self._prepare_offer, a, b, task, reason, id, context)
         return (yield from self._step(prepare, self._offered, check, a, f"{id} offered"))
 
     @asks("check")
@@ -153,7 +151,6 @@ class Handovers:
         reason: str,
         id: str | None = None,
         context: str = "move",
-        carry: Iterable[str] = (),
         check: Check | None = None,
     ) -> Steps[Handover]:
         """Offer and accept, for a caller who answers for both; the check is the taker's.
@@ -161,8 +158,7 @@ class Handovers:
         With an `id` it may be called again after a crash, and goes on where it was.
         """
         offer, accept = steps_of(self.offer), steps_of(self.accept)
-        about = {"reason": reason, "id": id, "context": context, "carry": carry}
-        made = yield from offer(giver, taker, task, **about)  # type: ignore[arg-type]
+        made = yield from offer(giver, taker, task, reason=reason, id=id, context=context)
         return made if made.status != OFFERED else (yield from accept(taker, made.id, check=check))
 
     @asks("check")
@@ -266,32 +262,36 @@ class Handovers:
         return done.record.shown()
 
     # Every step is one change over both scopes. Until the taker accepts, the task is the giver's;
-    # the change that accepts moves the task, its messages and what is carried along, so that at any
-    # moment exactly one agent has it. What `_prepare_…` reads is expected by the change.
+    # the change that accepts moves the task and its messages, so that at any moment exactly one
+    # agent has it. What `_prepare_…` reads is expected by the change.
 
     def _prepare_offer(
         self,
         giver: LineHandle,
         taker: LineHandle,
         task: str,
-        asked: Asked,
+        reason: str,
+        id: str,
+        context: str,
         parts: ChangeParts,
         returns: str = "",
     ) -> Prepared:
         """Look at the giver's side; refused with all that is wrong with it."""
         packing.check_task(task)
-        asked.check()
+        check_text(reason, "the reason of a handover", least=1)
+        check_text(id, "the id of a handover", 128, least=1)
+        if context not in CONTEXTS:
+            raise InvalidInputError(f"the context of a handover is {', '.join(CONTEXTS)}")
         if giver.scope == taker.scope:
             raise InvalidInputError(f"{giver.scope}: a task is handed to another agent")
         record = Record(
-            id=asked.id,
+            id=id,
             task=task,
             giver=str(giver.scope),
             taker=str(taker.scope),
-            reason=asked.reason,
+            reason=reason,
             offered_at=self._now(),
-            context=asked.context,
-            carry=[check_key(key) for key in listed(asked.carry, "carry")],
+            context=context,
             returns=returns,
         )
         prepared = self._prepared(parts, record)
@@ -313,16 +313,15 @@ class Handovers:
     def _prepare_return(
         self, holder: LineHandle, task: str, parts: ChangeParts, *, reason: str, id: str
     ) -> Prepared:
-        """The same, back to who handed the task here, with what came along."""
+        """The same, back to who handed the task here."""
         side = Side(holder, parts.part(holder))
         known = side.record(id, OUT) if id else None
         if known is not None and known.returns:
             came = _known(side, known.returns, IN)
         else:
             came = self._came_by(side, task)
-        asked = Asked(reason, id, came.context, came.carry)
         giver = self._handle.line(came.giver)
-        return self._prepare_offer(holder, giver, task, asked, parts, came.id)
+        return self._prepare_offer(holder, giver, task, reason, id, came.context, parts, came.id)
 
     def _came_by(self, side: Side, task: str) -> Record:
         """The handover that brought a task to an agent that has it, returns to it left out."""
@@ -365,19 +364,11 @@ class Handovers:
             return prepared
         self._check_open(prepared)
         self._look(prepared)
-        if record.returns:
-            self._leave(prepared)
         exists = prepared.taker.part.exists
         taken = [k for k in keys_of(record, prepared.package) if exists(k)]
         prepared.problems = [f"{key!r} is there already" for key in taken]
         prepared.problems += AgentState(State(taker)).problems()
         return prepared
-
-    def _leave(self, prepared: Prepared) -> None:
-        """Let keys stay where they are that who gets a task back has made again meanwhile."""
-        package, exists = prepared.package, prepared.taker.part.exists
-        carried = {key: value for key, value in package.carried.items() if not exists(key)}
-        prepared.package = structs.replace(package, carried=carried)
 
     def _accepted(self, prepared: Prepared) -> None:
         """Move the task, or, if the taker's check found something, refuse it."""
@@ -388,12 +379,10 @@ class Handovers:
         kept = None
         if record.context == "move" and prepared.package.context:
             kept = conversation(giver.part)[: prepared.start]
-        load = packing.load_of(giver.part, record, prepared.package)
+        packing.keep(taker, giver.part, record, prepared.package)
         packing.take(giver.part, record, prepared.package, kept)
-        packing.give(taker, record, prepared.package, load)
-        packing.keep(taker, record, prepared.package, load)
+        packing.give(taker, record, prepared.package)
         record.messages = len(prepared.package.context)
-        record.carry = list(prepared.package.carried)
         self._close(prepared, ACCEPTED, "")
 
     # what they are made of
@@ -436,9 +425,6 @@ class Handovers:
             f"the machine {name!r} is on its way to {intent.to_state!r}: recover() or settle() it"
             for name, intent in open_intents(giver.line)
         ]
-        carried = package.carried if package is not None else record.carry
-        if not record.returns:  # what the holder has removed since does not come back
-            problems += [f"there is no key {key!r}" for key in record.carry if key not in carried]
         if standing.away and giver.part.get(SEEN + record.task) != standing.handover:
             problems.append(f"the task {record.task!r} was handed on: reconcile() this agent first")
         problems += AgentState(State(giver.line)).problems()
@@ -497,10 +483,10 @@ class Handovers:
                     take_again(part, record, self._side(record, IN))
                     removed.append(task)
                 elif not part.exists(task_key(task)):
-                    kept = packing.kept_of(side, record)
+                    kept = side.of(side.packages).get(record.id)
                     if kept is None:
                         continue
-                    packing.give(side, record, *kept)
+                    packing.give(side, record, kept)
                     back.append(task)
                 part.set(SEEN + task, standing.handover)
             return Reconciled(tuple(removed), tuple(back))
@@ -581,24 +567,7 @@ def failed(error: Exception) -> list[str]:
 
 
 # ---- handover steps -----------------------------------------------------------------------------
-# Steps of a handover on their way: what a caller asks for, and what is looked at before it.
-
-
-@dataclass(frozen=True)
-class Asked:
-    """How a caller wants a task to be handed over."""
-
-    reason: str
-    id: str
-    context: str
-    carry: Iterable[str]
-
-    def check(self) -> None:
-        """Refuse what cannot be meant."""
-        check_text(self.reason, "the reason of a handover", least=1)
-        check_text(self.id, "the id of a handover", 128, least=1)
-        if self.context not in CONTEXTS:
-            raise InvalidInputError(f"the context of a handover is {', '.join(CONTEXTS)}")
+# Steps of a handover on their way: what is looked at before it.
 
 
 @dataclass

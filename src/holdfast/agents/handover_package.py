@@ -26,15 +26,12 @@ from holdfast.store.inner import (
     SENSITIVE,
     Book,
     Books,
-    Exact,
     LineHandle,
     ScopedChange,
-    exact,
     identity,
-    put,
     sensitive,
 )
-from holdfast.store.names.scope import Scope, check_key, escape
+from holdfast.store.names.scope import Scope, check_key
 from holdfast.store.state import State
 
 # ---- handover records ---------------------------------------------------------------------------
@@ -54,8 +51,6 @@ WAITING = LOG + "waiting/"
 """Offers to an agent that it has not answered: found without reading those that are."""
 STANDINGS = LOG + "tasks/"
 PACKAGES = LOG + "packages/"
-CARRIED = LOG + "carried/"
-"""A key each: what was carried along, with the subject, class and expiry that it has."""
 
 CONTEXTS = ("move", "copy", "none")
 OFFERED, ACCEPTED, REFUSED, WITHDRAWN = "offered", "accepted", "refused", "withdrawn"
@@ -105,6 +100,7 @@ class Record(Struct, kw_only=True):
     answered_at: datetime | None = None
     context: str = CONTEXTS[0]
     carry: tuple[str, ...] | list[str] = ()
+    """Other keys that an earlier version took along."""
     messages: int = 0
     before: str = ""
     returns: str = ""
@@ -140,7 +136,7 @@ class HandoverPackage(Struct, frozen=True):
     context: list[Any]
     """Its part of the conversation."""
     carried: dict[str, Any] = {}
-    """Other keys that go with it; of a package that is stored, their names alone."""
+    """Names of other keys that an earlier version took along."""
     subtasks: dict[str, Any] = {}
     """The tasks below it, at any depth, by their ids."""
     commands: list[Any] = []
@@ -183,11 +179,6 @@ class Reconciled:
     """Tasks that this agent has, and that a restore had taken away; as they came."""
 
 
-def carried_key(id: str, number: int) -> str:
-    """Where the taker keeps what a handover carried along, by its place in the package."""
-    return f"{CARRIED}{escape(id)}/{number}"
-
-
 def giver_problems(
     task_id: str, package: HandoverPackage | None, unfinished: Iterable[Any]
 ) -> list[str]:
@@ -224,34 +215,6 @@ COMMANDS = AGENT + "execution_trace/commands"
 """A list: what the agent did, each for a task, which must exist."""
 
 
-@dataclass(frozen=True)
-class Load:
-    """What a package is besides what checks see of it."""
-
-    carried: dict[str, Exact]
-    """What goes with it, as it is stored."""
-    class_: str | None
-    """The class of what its task, messages and commands were read from, if that is sensitive."""
-
-
-def load_of(giver: ScopedChange, record: Record, package: HandoverPackage) -> Load:
-    """The load of a package that a giver still has."""
-    found = {key: exact(giver, key) for key in package.carried}
-    made_of = [CONVERSATION, COMMANDS, *map(task_key, (record.task, *package.subtasks))]
-    hidden = any(sensitive(giver, key) for key in made_of)
-    return Load({k: one for k, one in found.items() if one}, SENSITIVE if hidden else None)
-
-
-def kept_of(taker: Side, record: Record) -> tuple[HandoverPackage, Load] | None:
-    """What a taker keeps of what it was given, as it came; what expired since is gone."""
-    package = taker.of(taker.packages).get(record.id)
-    if package is None:
-        return None
-    keys = {key: carried_key(record.id, number) for number, key in enumerate(package.carried)}
-    found = {key: exact(taker.part, kept) for key, kept in keys.items()}
-    return package, Load({k: one for k, one in found.items() if one}, None)
-
-
 def packed(giver: Side, record: Record) -> tuple[HandoverPackage | None, int]:
     """What is to be handed over, and where its messages begin; None if there is no such task.
 
@@ -272,8 +235,8 @@ def packed(giver: Side, record: Record) -> tuple[HandoverPackage | None, int]:
     if record.returns:
         start += _known(giver, record, messages[start:])
     commands = [one for one in part.get(COMMANDS) or [] if one.get("task_id") in ours]
-    carried = {key: part.get(key) for key in record.carry if part.exists(key)}
-    return HandoverPackage(task, messages[start:], carried, subtasks, commands), start
+    made = HandoverPackage(task, messages[start:], subtasks=subtasks, commands=commands)
+    return made, start
 
 
 def begins_there(record: Record) -> bool:
@@ -312,19 +275,20 @@ def _below(task: str, tasks: dict[str, Any]) -> list[str]:
 
 def keys_of(record: Record, package: HandoverPackage) -> list[str]:
     """The keys that a package takes up."""
-    return [*map(task_key, (record.task, *package.subtasks)), *package.carried]
+    return [*map(task_key, (record.task, *package.subtasks))]
 
 
-def keep(taker: Side, record: Record, package: HandoverPackage, load: Load) -> None:
-    """Note what the taker was given, for when its state is put back to before."""
-    names = structs.replace(package, carried=dict.fromkeys(package.carried))
-    taker.page(taker.packages).put(record.id, names, class_=load.class_)
-    for number, key in enumerate(package.carried):
-        if key in load.carried:  # it lies apart, below `CARRIED`
-            put(taker.part, carried_key(record.id, number), load.carried[key])
+def keep(taker: Side, giver: ScopedChange, record: Record, package: HandoverPackage) -> None:
+    """Note what the taker was given, for when its state is put back to before.
+
+    It is sensitive if something is that it was read from.
+    """
+    made_of = [CONVERSATION, COMMANDS, *keys_of(record, package)]
+    class_ = SENSITIVE if any(sensitive(giver, key) for key in made_of) else None
+    taker.page(taker.packages).put(record.id, package, class_=class_)
 
 
-def give(taker: Side, record: Record, package: HandoverPackage, load: Load) -> None:
+def give(taker: Side, record: Record, package: HandoverPackage) -> None:
     """Put a package into the taker's state; its messages stand behind those that are there."""
     part = taker.part
     part.set(task_key(record.task), package.task)
@@ -341,9 +305,6 @@ def give(taker: Side, record: Record, package: HandoverPackage, load: Load) -> N
         part.extend(CONVERSATION, package.context)
     if package.commands:
         part.extend(COMMANDS, package.commands)
-    for key, one in load.carried.items():
-        if not part.exists(key):
-            put(part, key, one)
     taker.stands(record.task, standing)
     part.set(SEEN + record.task, record.id)
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.agents.effect_book import MOST_ID, MOST_NAME, Asked, Effect, EffectBook
+from holdfast.agents.effect_records import MOST_ID, MOST_NAME, Asked, Effect, EffectBook
 from holdfast.errors import InvalidInputError
 from holdfast.seal.codec import Typed
 from holdfast.store.inner import (

@@ -15,7 +15,8 @@ import click
 from holdfast.agents.agent_registry import AgentInfo, Agents
 from holdfast.agents.attach_fields import field_key, read_fields, read_manifest
 from holdfast.agents.drift import Drift
-from holdfast.agents.effect_book import HOW, Asked, Effect, EffectBook
+from holdfast.agents.effect_records import Effect, EffectBook
+from holdfast.agents.effects import HOW, Effects
 from holdfast.agents.handover import Handovers
 from holdfast.agents.loop.decide import LoopResult
 from holdfast.agents.loop.loop import check_loop
@@ -364,7 +365,7 @@ def settle(
     given = json.loads(result) if result is not None else None
     scope = agent_scope(agent)
     with session.change(scope) as state:
-        settled = EffectBook(handle_of(state)).settle(Asked.of(name, id, None), how, given)
+        settled = Effects(state).settle(name, how, id=id, result=given)
     word = "dropped" if how == "drop" else settled.status
     session.tell({"scope": scope, "how": how, "effect": settled}, f"{scope} {settled}: {word}")
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from holdfast.agents.effect_book import EffectBook
+from holdfast.agents.effect_records import EffectBook
 from holdfast.agents.handover import Handovers
 from holdfast.agents.machines.machine_records import MachineBook, machines_of
 from holdfast.checkpoints.retention import Retention

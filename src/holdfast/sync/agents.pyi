@@ -10,7 +10,7 @@ from holdfast.agents.drift import Drift as Drift
 from holdfast.agents.drift import DriftAlarm as DriftAlarm
 from holdfast.agents.drift import DriftSignal as DriftSignal
 from holdfast.agents.drift import DriftStatus as DriftStatus
-from holdfast.agents.effect_book import Effect as Effect
+from holdfast.agents.effect_records import Effect as Effect
 from holdfast.agents.effects import Effects as Effects
 from holdfast.agents.folder import ImportedAgent as ImportedAgent
 from holdfast.agents.folder import import_folder as import_folder
