@@ -14,7 +14,7 @@ from store_kit import Between, Hands, Place, put_row, rows_of
 import holdfast
 from holdfast import sync
 from holdfast.agents import DriftSignal, LoopSettings, StepResult
-from holdfast.agents.agent_keys import CONVERSATION, EXECUTION_STATE, MEMORY, task_key
+from holdfast.agents.agent_keys import CONVERSATION, MEMORY, task_key
 from holdfast.checkpoints import RetentionRule
 from holdfast.errors import (
     AgentValidationError,
@@ -645,56 +645,6 @@ def test_errors_are_a_drift_also_where_each_is_undone(store: sync.Store, fresh: 
     assert len(cycles) < 90
 
 
-@pytest.mark.spec("D48")
-def test_what_survives_is_declared(store: sync.Store) -> None:
-    state = store.agent("7")
-    prepare(state)
-    state.set("scratch", 1)
-    sync.agents.run(Stuck, state, survive=["tasks", "mine"])
-    assert state.keys() == ["mine"]
-    assert state.keys("$agent/") == [EXECUTION_STATE, task_key("t")], "its life is sticky"
-
-
-def test_fields_of_the_agent_survive_by_name(store: sync.Store) -> None:
-    class Lost(Worker):
-        def step(self) -> StepResult:
-            self.count += 1
-            self.notes.append(self.count)
-            return StepResult("search", "t", 0.1, done=self.count > len(self.notes))
-
-    result = sync.agents.run(lambda state: Lost(0), store.agent("7"), survive=["count"])
-    assert (result.outcome, result.restarts) == ("done", 1)
-
-
-@pytest.mark.parametrize("made_anew", [True, False])
-def test_fields_that_do_not_survive_are_as_they_were_at_first(
-    store: sync.Store, made_anew: bool
-) -> None:
-    """An agent that takes up its state by name finds every name in it."""
-    begun: list[tuple[int, list[Any]]] = []
-
-    class Lost(Worker):
-        def apply_persistent_state(self, values: dict[str, Any]) -> None:
-            self.count, self.notes = values["count"], values["notes"]
-
-        def handle_recovery(self) -> None:
-            begun.append((self.count, [*self.notes]))
-
-        def step(self) -> StepResult:
-            self.count += 1
-            self.notes.append(self.count)
-            return StepResult("search", "t", 0.1, done=bool(begun))
-
-    agent: Any = (lambda state: Lost(0)) if made_anew else Lost(0)
-    state = store.agent("7")
-    state.set("mine", 1)
-    result = sync.agents.run(agent, state, survive=["count"])
-    assert (result.outcome, result.restarts) == ("done", 1)
-    [(count, notes)] = begun
-    assert (count > 3, notes) == (True, [])
-    assert kept(state) == count + 1
-
-
 def test_drift_that_refreshing_does_not_help_ends_it(store: sync.Store) -> None:
     class Hopeless:
         def step(self) -> StepResult:
@@ -1074,7 +1024,6 @@ def test_what_cannot_be_meant_is_refused(store: sync.Store) -> None:
         {"max_errors": 1.5},
         {"on_drift": "panic"},
         {"restart": "elsewhere"},
-        {"survive": "tasks"},
         {"interval": 5},
         {"drift": "yes"},
         {"settings": LoopSettings(), "routine": 5},

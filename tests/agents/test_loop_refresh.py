@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,7 @@ from handover_kit import heard, put, say, tasks
 from store_kit import Between, Place
 
 from holdfast import sync
-from holdfast.agents import Component, LoopSettings, Message, StepResult, Task
-from holdfast.errors import InvalidInputError
+from holdfast.agents import StepResult, Task
 
 QUICK: dict[str, Any] = {"backoff": 0.001, "idle": 0.001, "drift": False}
 
@@ -262,7 +260,7 @@ def test_a_clean_restart_from_another_timeline(store: sync.Store) -> None:
     safe = main.checkpoint("safe")
     fork = main.fork("trial")
     say(fork, "more")
-    loop = sync.agents.Loop(fork, lambda: Worker(1), survive=["mine"], **QUICK)
+    loop = sync.agents.Loop(fork, lambda: Worker(1), **QUICK)
     loop.restart(safe, clean=True)
     assert loop.run().restarts == 1
     assert (heard(fork), fork.get("mine")) == ([], 1)
@@ -287,49 +285,6 @@ def test_a_task_has_one_owner_after_the_loop_has_restored(place: Place, gives: b
     loop.restart(state.checkpoints(type="session_start")[-1])
     assert loop.run().restarts == 1
     assert (tasks(first), tasks(second)) == ([], ["t"])
-
-
-@dataclasses.dataclass
-class Notes:
-    title: str = ""
-
-
-OWN = [
-    Component("notes", Notes, version=2, upgrade=lambda version, data: {"title": data["name"]}),
-    Component("attached_files", Notes),
-]
-
-
-@pytest.mark.spec("D48")
-@pytest.mark.parametrize(
-    "name",
-    ["tasks", "short_term_memory", "session_memory", "conversation", "notes", "context_window"],
-)
-def test_what_is_to_survive_is_whole_and_the_rest_is_gone(store: sync.Store, name: str) -> None:
-    state = store.agent("7")
-    agent = sync.agents.AgentState(state, components=OWN)
-    agent.put("tasks", "t", Task(id="t"))
-    agent.update_task("t", status="running")
-    agent.put("short_term_memory", "k", 1)
-    agent.put("session_memory", "k", 1)
-    agent.append("conversation", Message(role="user", content="x"))
-    agent.append("context_window/messages", Message(role="user", content="x"))
-    agent.set("notes", Notes("mine"))
-    agent.set("attached_files", Notes("mine"))
-    before = agent.load()
-    loop = sync.agents.Loop(state, lambda: Worker(1), survive=[name], **QUICK)
-    loop.restart(state.checkpoint("mine"), clean=True)
-    loop.run()
-    after = agent.load()
-    assert after.keys() - {"execution_state"} == {name}
-    assert after[name] == before[name]
-    assert agent.problems() == []
-
-
-def test_commands_survive_with_their_tasks_only() -> None:
-    with pytest.raises(InvalidInputError, match="survives only with the tasks"):
-        LoopSettings(survive=("execution_trace",))
-    assert LoopSettings(survive=("execution_trace", "tasks")).survives("$agent/current_task")
 
 
 def asked_for_one(state: sync.State) -> None:

@@ -1,20 +1,19 @@
 """An agent that lived in a folder of files becomes a typed agent of a store: one change.
 
-What was taken up is noted under `$import/`: a digest of each part, and which tasks and things
-remembered came from which agent's files; letters by their ids under `$mailbox/inbox/imported`,
-which no restore undoes, as it undoes no letter. So a second import of the same files changes
-nothing, whatever the agent did meanwhile.
+What was taken up is noted under `$import/`: which parts, with a digest each, and which tasks and
+things remembered came from which agent's files; letters by their ids under
+`$mailbox/inbox/imported`, which no restore undoes, as it undoes no letter. So a second import adds
+letters that are new, and changes nothing else, whatever the agent did meanwhile.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -70,21 +69,21 @@ def import_folder(state: State, folder: Path, *, agent: str | None = None) -> Im
 
     `agent` is its name there, if it is another than the id of the state. Every file is read and
     checked first; if one is bad, `AgentValidationError` lists all that are, and nothing is
-    written. An agent is taken up once: of the same files, only letters that are new are added, and
-    files whose tasks, context, memory or status have changed since are refused. The folder must not
-    be written to meanwhile; it is not changed. At most 64 MiB at once.
+    written. An agent is taken up once: imported again, only letters that are new are added. The
+    folder must not be written to meanwhile; it is not changed. At most 64 MiB at once.
     """
     handle = line_of(state)
     if handle.scope.kind != "agent":
         raise InvalidInputError(f"{handle.scope} is no agent; import into store.agent(...)")
     handle.core.check_writable()
-    found = _Reader(folder, handle.scope.id if agent is None else agent, handle.core.codec).read()
+    name = handle.scope.id if agent is None else agent
+    found = _Files(folder, name, handle.core.codec).read()
 
     def step() -> ImportedAgent:
         draft, parts = AgentState(state)._draft(reason="import of a folder")
         part = parts.part(handle)
         made = _parts(draft, part, found)
-        waiting, processed = _letters(part, found.letters)
+        waiting, processed = _letters(part, found)
         draft.finish()
         told = ImportedAgent(handle.scope.id, waiting=waiting, processed=processed, **made)
         if told.changed:
@@ -105,11 +104,6 @@ def _parts(draft: Draft, part: ScopedChange, found: FoundAgent) -> dict[str, Any
     }
     here = {name: _digest(one) for name, one in parts.items() if one is not None}
     taken: dict[str, str] = part.get(TAKEN, {})
-    if changed := [name for name, one in here.items() if taken.get(name, one) != one]:
-        raise InvalidInputError(
-            f"agent:{found.name} was taken up before, and its {', '.join(changed)} changed in the "
-            "files since: what it has here counts; import into an agent of another id to compare"
-        )
     made: dict[str, Any] = {}
     new = {name for name in here if name not in taken}
     if "tasks" in new and found.tasks is not None:
@@ -146,24 +140,23 @@ def _put(draft: Draft, name: str, items: dict[str, Any]) -> int:
     return len(items)
 
 
-def _letters(part: ScopedChange, letters: list[FoundLetter]) -> tuple[int, int]:
+def _letters(part: ScopedChange, found: FoundAgent) -> tuple[int, int]:
     """Note letters that were not taken up before; how many wait, and how many were processed."""
     # Earlier versions kept a digest beside the id.
-    noted = (one[0] if isinstance(one, list) else one for one in part.get(LETTERS, []))
-    known = set(noted)
-    new = [letter for letter in letters if letter.item["id"] not in known]
+    known = {one[0] if isinstance(one, list) else one for one in part.get(LETTERS, [])}
+    done = [one for one in found.processed if one["id"] not in known]
+    new = done + [one for one in found.waiting if one["id"] not in known]
     if not new:
         return 0, 0
     note = part.operations
     first = part.get(FIRST, 0) + part.length(MESSAGES)
-    note.append(Operation("append", MESSAGES, [letter.item for letter in new]))
-    note.append(Operation("append", LETTERS, [letter.item["id"] for letter in new]))
-    done = [letter for letter in new if letter.processed]
+    note.append(Operation("append", MESSAGES, new))
+    note.append(Operation("append", LETTERS, [one["id"] for one in new]))
     if done:  # not here: no restore makes them new ones
         cleared = Stretches(part.get(CLEARED, []))
         note.append(Operation("set", CLEARED, cleared.added(first, first + len(done)).kept))
     if done and first == 0:  # then they are the first of all
-        note.append(Operation("set", DONE, {"number": len(done), "id": done[-1].item["id"]}))
+        note.append(Operation("set", DONE, {"number": len(done), "id": done[-1]["id"]}))
     return len(new) - len(done), len(done)
 
 
@@ -201,15 +194,8 @@ _STATUS = {
     **dict.fromkeys(("failed", "error", "cancelled", "abandoned"), "failed"),
 }
 """Words of others for a task's status; any other is `pending`, and stays in the task's data."""
-
-
-class FoundLetter(NamedTuple):
-    """A message that lies in a file, whose name is its id."""
-
-    path: str
-    processed: bool
-    item: dict[str, Any]
-    """As the mailbox keeps it: id, content, sender, time."""
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
+_Words = dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -218,13 +204,14 @@ class FoundAgent:
 
     name: str
     """Of the agent, there."""
-    tasks: dict[str, dict[str, Any]] | None = None
+    tasks: dict[str, _Words] | None = None
     current: str | None = None
-    letters: list[FoundLetter] = field(default_factory=list)
-    """Those that were processed first, each in the order of their names."""
-    context: dict[str, Any] | None = None
-    short_term: dict[str, Any] | None = None
-    session: dict[str, Any] | None = None
+    processed: list[_Words] = field(default_factory=list)
+    waiting: list[_Words] = field(default_factory=list)
+    """Letters as the mailbox keeps them, each in the order of their names, which are their ids."""
+    context: _Words | None = None
+    short_term: _Words | None = None
+    session: _Words | None = None
     cycles: int | None = None
     drift_threshold: int | None = None
 
@@ -233,7 +220,7 @@ class _Bad(Exception):
     """A file is not as it should be; the text says why."""
 
 
-class _Reader:
+class _Files:
     """One look at one folder."""
 
     def __init__(self, folder: Path, agent: str, codec: Codec) -> None:
@@ -248,58 +235,55 @@ class _Reader:
         self._codec = codec
         self._wrong: list[str] = []
         self._bytes = 0
-        self._any = False
-        self.found = FoundAgent(agent)
+        self._found = FoundAgent(agent)
 
     def read(self) -> FoundAgent:
         """All that the folder has of an agent; `AgentValidationError` lists every file that is bad,
         or holds what cannot be stored by this codec."""
-        for path, take in (
-            (("working_tasks.json",), self._tasks),
-            (("agent_data", self._agent, "context.json"), self._context),
-            (("agent_data", self._agent, "memory.json"), self._memory),
-            (("agent_status.json",), self._status),
-        ):
-            self._file(os.path.join(self._root, *path), take)
+        data = os.path.join("agent_data", self._agent)
+        self._file("working_tasks.json", self._tasks)
+        self._file(os.path.join(data, "context.json"), self._context)
+        self._file(os.path.join(data, "memory.json"), self._memory)
+        self._file("agent_status.json", self._status)
         inbox = os.path.join(self._root, "agent_comms", "agent_mailboxes", self._agent, "inbox")
-        self._letters(os.path.join(inbox, "processed"), processed=True)
-        self._letters(inbox, processed=False)
+        self._letters(os.path.join(inbox, "processed"), self._found.processed)
+        self._letters(inbox, self._found.waiting)
         if self._wrong:
             raise AgentValidationError(
                 f"nothing was imported from {self._root!r}: mend these files, or take them away",
                 self._wrong,
             )
-        if not self._any:
+        if self._found in (FoundAgent(self._agent), FoundAgent(self._agent, tasks={})):
             raise InvalidInputError(
                 f"{self._root!r} holds nothing of the agent {self._agent!r}: name the folder that "
                 "has `runtime`, and the agent as its files do"
             )
-        return self.found
+        return self._found
 
     # files
 
-    def _file(self, path: str, take: Any) -> None:
-        if not os.path.lexists(path):
-            return
+    def _file(self, name: str, take: Callable[[Any], None]) -> None:
+        path = os.path.join(self._root, name)
+        if os.path.lexists(path):
+            self._tried(path, lambda: take(self._decoded(self._content(path))))
+
+    def _tried(self, path: str, step: Callable[[], None]) -> None:
         try:
-            take(self._decoded(self._content(path)))
+            step()
         except _Bad as error:
             self._wrong.append(f"{path}: {error}")
+        except msgspec.ValidationError as error:
+            self._wrong.append(f"{path}: is not as it should be: {error}")
+        except OSError as error:
+            self._wrong.append(f"{path}: cannot be read: {error.strerror}")
 
     def _content(self, path: str) -> bytes:
-        if not os.path.isfile(path):
-            raise _Bad("is no file")
-        try:
-            with open(path, "rb") as file:
-                content = file.read(LARGEST + 1)
-        except OSError as error:
-            raise _Bad(f"cannot be read: {error.strerror}") from None
-        if len(content) > LARGEST:
-            raise _Bad(f"is larger than {LARGEST >> 20} MiB")
+        with open(path, "rb") as file:
+            content = file.read(LARGEST + 1)
         self._bytes += len(content)
-        if self._bytes > MOST_BYTES:
-            most = f"{MOST_BYTES >> 20} MiB"
-            raise _Bad(f"is one too many: more than {most} are not imported at once")
+        if len(content) > LARGEST or self._bytes > MOST_BYTES:
+            most = f"{LARGEST >> 20} MiB, or all together more than {MOST_BYTES >> 20} MiB"
+            raise _Bad(f"is larger than {most}")
         return content
 
     def _decoded(self, content: bytes) -> Any:
@@ -312,103 +296,86 @@ class _Reader:
             raise _Bad(f"is no JSON: {error}") from None
         return data
 
-    def _letters(self, folder: str, *, processed: bool) -> None:
-        try:
-            names = sorted(os.listdir(folder))
-        except (FileNotFoundError, NotADirectoryError):
+    def _letters(self, folder: str, into: list[_Words]) -> None:
+        known = {letter["id"] for letter in self._found.processed}
+
+        def take(name: str) -> None:
+            if name in known:
+                raise _Bad("lies in processed, too: which of them counts?")
+            into.append(self._letter(os.path.join(folder, name), name))
+
+        if not os.path.isdir(folder):
             return
-        except OSError as error:
-            self._wrong.append(f"{folder}: cannot be read: {error.strerror}")
-            return
-        known = {letter.item["id"] for letter in self.found.letters}
+        names: list[str] = []
+        self._tried(folder, lambda: names.extend(sorted(os.listdir(folder))))
         for name in names:
             path = os.path.join(folder, name)
-            if name.startswith(".") or os.path.isdir(path):
-                continue
-            self._any = True
-            try:
-                if name in known:
-                    raise _Bad("lies in processed, too: which of them counts?")
-                self.found.letters.append(self._letter(path, name, processed))
-            except _Bad as error:
-                self._wrong.append(f"{path}: {error}")
+            if not name.startswith(".") and not os.path.isdir(path):
+                self._tried(path, lambda name=name: take(name))  # type: ignore[misc]
 
-    def _letter(self, path: str, name: str, processed: bool) -> FoundLetter:
-        if not 1 <= len(name) <= 200 or not _is_text(name):
-            raise _Bad("the name of a message is text of up to 200 characters")
+    def _letter(self, path: str, name: str) -> _Words:
+        _key(name, "the name of a message")
         content: Any = self._content(path)
         if name.endswith(".json"):
             content = self._decoded(content)
-        else:
-            with suppress(UnicodeDecodeError):  # bytes are a content, too
-                content = content.decode()
+        elif _is_text(content):
+            content = content.decode()  # bytes are a content, too
         said = content if isinstance(content, dict) else {}
         names = (said.get(one) for one in ("sender", "from"))
         sender = next((one for one in names if isinstance(one, str)), "")
         time = _time(said.get("timestamp")) or datetime.fromtimestamp(os.path.getmtime(path), UTC)
-        item = {"id": name, "content": content, "sender": sender[:256], "time": time}
-        return FoundLetter(path, processed, item)
+        return {"id": name, "content": content, "sender": sender[:256], "time": time}
 
     # parts
 
     def _tasks(self, data: Any) -> None:
         items = data.get("tasks") if isinstance(data, dict) else data
-        if not isinstance(items, list) or not all(isinstance(one, dict) for one in items):
-            raise _Bad("is no list of tasks")
-        tasks = self.found.tasks = {}
-        for item in items:
+        tasks = self._found.tasks = {}
+        for item in msgspec.convert(items, list[_Words]):
             if self._agent not in (item.get(name) for name in _ASSIGNED):
                 continue
-            self._any = True
-            id = item.get("task_id") or item.get("id")
-            if not isinstance(id, str):
-                raise _Bad("a task has no task_id")
-            id = _key(id, "a task_id")
+            id = _key(item.get("task_id") or item.get("id"), "a task_id")
             if id in tasks:
                 raise _Bad(f"the task {id!r} stands in it twice")
             tasks[id] = task = _task(id, item)
-            if self.found.current is None and task["status"] in ("pending", "running"):
-                self.found.current = id
+            if self._found.current is None and task["status"] in ("pending", "running"):
+                self._found.current = id
 
     def _context(self, data: Any) -> None:
-        context = _mapping(data)
-        self._any = True
-        plain = {name: _listed(context.get(name), name) for name in ("goals", "constraints")}
-        decisions = _listed(context.get("decisions"), "decisions")
-        made: dict[str, Any] = {name: list(map(_text, items)) for name, items in plain.items()}
-        made["decisions"] = [_decision(one) for one in decisions]
+        context = msgspec.convert(data, _Words)
+        names = ("goals", "constraints", "decisions")
+        whole = {name: msgspec.convert(context.get(name) or [], list[Any]) for name in names}
+        made: _Words = {name: list(map(_text, whole[name])) for name in names[:2]}
+        made["decisions"] = [_decision(one) for one in whole["decisions"]]
         notes = {name: one for name, one in context.items() if name not in made}
         # What is not said in full by the fields above stays as it was.
-        whole = {**plain, "decisions": decisions}
         kept = {n: items for n, items in whole.items() if any(type(i) is not str for i in items)}
-        self.found.context = made | {"notes": notes | ({"as_it_was": kept} if kept else {})}
+        self._found.context = made | {"notes": notes | ({"as_it_was": kept} if kept else {})}
 
     def _memory(self, data: Any) -> None:
-        memory = dict(_mapping(data))
-        self._any = True
-        self.found.short_term = dict(_items(memory.pop("short_term", {}), "short_term"))
-        session = self.found.session = dict(_items(memory.pop("session", {}), "session"))
+        memory = dict(msgspec.convert(data, _Words))
+        self._found.short_term = dict(_items(memory.pop("short_term", {}), "short_term"))
+        session = self._found.session = dict(_items(memory.pop("session", {}), "session"))
         for name, item in _items(memory, "memory"):
             if name in session:
                 raise _Bad(f"{name!r} stands beside session, and in it")
             session[name] = item
 
     def _status(self, data: Any) -> None:
-        status = _mapping(data)
-        agents = _mapping(status.get("agents", {}), "agents")
+        status = msgspec.convert(data, _Words)
+        agents = msgspec.convert(status.get("agents", {}), _Words)
         if self._agent not in agents:
             return
-        self._any = True
-        own = _mapping(agents[self._agent], f"agents.{self._agent}")
-        system = _mapping(status.get("system", {}), "system")
-        self.found.cycles = _number(own.get("cycle_count", 0), "cycle_count", 0)
-        threshold = system.get("drift_threshold", DRIFT_THRESHOLD)
-        self.found.drift_threshold = _number(threshold, "system.drift_threshold", 1)
+        system = msgspec.convert(status.get("system", {}), _Words)
+        own = msgspec.convert(agents[self._agent], _Words)
+        self._found.cycles = msgspec.convert(own.get("cycle_count", 0), _Count)
+        threshold = msgspec.convert(system.get("drift_threshold", DRIFT_THRESHOLD), _Count)
+        self._found.drift_threshold = max(threshold, 1)
 
 
-def _key(name: str, what: str) -> str:
+def _key(name: Any, what: str) -> str:
     """A name as part of a key, as that is stored."""
-    if not 1 <= len(name) <= 200:
+    if not isinstance(name, str) or not 1 <= len(name) <= 200:
         raise _Bad(f"{what} is text of 1 to 200 characters")
     try:
         return check_key(f"{AGENT}{name}", owner=True).removeprefix(AGENT)
@@ -416,63 +383,34 @@ def _key(name: str, what: str) -> str:
         raise _Bad(f"{what} can be no key: {error}") from None
 
 
-def _mapping(data: Any, what: str = "it") -> dict[str, Any]:
-    if not isinstance(data, dict):
-        raise _Bad(f"{what} is no mapping")
-    return data
-
-
-def _listed(data: Any, what: str) -> list[Any]:
-    if data is None:
-        return []
-    if not isinstance(data, list):
-        raise _Bad(f"{what} is no list")
-    return data
-
-
-def _number(data: Any, what: str, least: int) -> int:
-    if type(data) is not int or not least <= data < 1 << 53:
-        raise _Bad(f"{what} is no whole number from {least} on")
-    return data
-
-
 def _items(data: Any, what: str) -> Iterator[tuple[str, Any]]:
     """What is remembered, by names: those of a mapping, of a list their places."""
-    named: Iterable[tuple[str, Any]]
     if isinstance(data, list):
-        named = ((f"{number:06}", item) for number, item in enumerate(data, 1))
-    elif isinstance(data, dict):
-        named = ((escape(name), item) for name, item in data.items())
-    else:
-        raise _Bad(f"{what} is no list or mapping")
+        data = {f"{number:06}": item for number, item in enumerate(data, 1)}
     seen: set[str] = set()
-    for name, item in named:
-        key = _key(name, f"a name in {what}")
+    for name, item in msgspec.convert(data, _Words).items():
+        key = _key(escape(name), f"a name in {what}")
         if key in seen:
             raise _Bad(f"{key!r} stands twice in {what}, spelled differently")
         seen.add(key)
         yield key, item
 
 
-def _task(id: str, item: dict[str, Any]) -> dict[str, Any]:
+def _task(id: str, item: _Words) -> _Words:
     """A task as a typed agent has it; all that the file says of it is its data."""
     status = _STATUS.get(str(item.get("status", "")).lower(), "pending")
-    made: dict[str, Any] = {"id": id, "status": status, "data": item}
+    made: _Words = {"id": id, "status": status, "data": item}
     title = next((item[one] for one in ("title", "name", "description") if item.get(one)), "")
     if isinstance(title, str):
         made["title"] = title
-    progress = item.get("progress_percentage", 0)
-    if type(progress) not in (int, float) or not 0 <= progress <= 100:
-        raise _Bad(f"the progress_percentage of the task {id!r} is no number from 0 to 100")
-    made["progress"] = progress / 100
-    for name in ("created_at", "updated_at"):
-        if (time := _time(item.get(name))) is not None:
-            made[name] = time
-    return made
+    share = Annotated[float, msgspec.Meta(ge=0, le=100)]
+    made["progress"] = msgspec.convert(item.get("progress_percentage", 0), share) / 100
+    times = {name: _time(item.get(name)) for name in ("created_at", "updated_at")}
+    return made | {name: time for name, time in times.items() if time is not None}
 
 
-def _decision(item: Any) -> dict[str, Any]:
-    made: dict[str, Any] = {"what": _text(item)}
+def _decision(item: Any) -> _Words:
+    made: _Words = {"what": _text(item)}
     if isinstance(item, dict):
         why = next((item[one] for one in ("why", "reason", "rationale") if item.get(one)), None)
         made |= {"why": why} if isinstance(why, str) else {}
@@ -483,14 +421,9 @@ def _decision(item: Any) -> dict[str, Any]:
 
 def _text(item: Any) -> str:
     """A goal, a constraint or a decision in words; what has none, as JSON."""
-    if isinstance(item, str):
-        return item
-    if isinstance(item, dict):
-        words = ("what", "decision", "description", "goal", "constraint", "title", "name")
-        for word in words:
-            if isinstance(item.get(word), str):
-                return str(item[word])
-    return msgspec.json.encode(item).decode()
+    words = ("what", "decision", "description", "goal", "constraint", "title", "name")
+    said = (item.get(one) for one in words) if isinstance(item, dict) else [item]
+    return next((one for one in said if isinstance(one, str)), msgspec.json.encode(item).decode())
 
 
 def _time(text: Any) -> datetime | None:
@@ -498,22 +431,20 @@ def _time(text: Any) -> datetime | None:
 
     One that has no year in UTC is refused: it could be stored, but not shown.
     """
-    if not isinstance(text, str):
-        return None
     try:
         time = datetime.fromisoformat(text)
         time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
         time.astimezone(UTC)
-    except ValueError:
+    except (TypeError, ValueError):
         return None
     except OverflowError:
         raise _Bad(f"the time {text} is not within the years 1 to 9999 of UTC") from None
     return time
 
 
-def _is_text(name: str) -> bool:
+def _is_text(content: bytes) -> bool:
     try:
-        name.encode()
-    except UnicodeEncodeError:
+        content.decode()
+    except UnicodeDecodeError:
         return False
     return True

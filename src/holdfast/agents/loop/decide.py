@@ -7,15 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.agents.agent_keys import AGENT, CONVERSATION, MEMORY
 from holdfast.agents.drift import Cycle, DriftAlarm, noted
 from holdfast.agents.retry import RetryPolicy
-from holdfast.agents.state.components import SCHEMA, keys_of
 from holdfast.errors import InvalidInputError
-from holdfast.store.names.arguments import check_count, check_flag, check_seconds, listed
+from holdfast.store.names.arguments import check_count, check_flag, check_seconds
 
-FRESH = (CONVERSATION, MEMORY + "short_term")
-"""Components that a refresh for drift empties unless `survive` says which ones stay."""
 ON_DRIFT = ("refresh", "checkpoint")
 RESTARTS = ("here", "process")
 
@@ -91,9 +87,6 @@ class LoopSettings:
     """
     restart: str = "here"
     """Where a refresh goes on: `here`, or in another `process`, for which this loop ends."""
-    survive: tuple[str, ...] | None = None
-    """What a refresh for drift leaves: names of components and beginnings of your own keys.
-    None: all but the conversation and the short-term memory."""
     retry: RetryPolicy | None = None
     """What is done about letters that fail; None: 5 attempts each, whatever the failure is."""
     lease: float = 30.0
@@ -116,27 +109,6 @@ class LoopSettings:
             given = getattr(self, name)
             if given not in known:
                 raise InvalidInputError(f"{name} is {' or '.join(known)}")
-        if self.survive is not None:
-            object.__setattr__(self, "survive", tuple(listed(self.survive, "survive")))
-            if not all(isinstance(one, str) and one for one in self.survive or ()):
-                raise InvalidInputError("survive names components and beginnings of keys")
-            if "execution_trace" in self.survive and "tasks" not in self.survive:
-                raise InvalidInputError("the execution_trace survives only with the tasks in it")
-
-    def survives(self, key: str) -> bool:
-        """Whether a refresh for drift leaves a key. Those of other parts of Holdfast stay."""
-        if key.startswith("$") and not key.startswith(AGENT):
-            return True
-        if self.survive is None:
-            return not any(_at_or_below(key, one) for one in FRESH)
-        if key.startswith(AGENT):  # by what their versions are, components are read
-            stay = [SCHEMA, *(one for name in self.survive for one in keys_of(name))]
-            return any(_at_or_below(key, one) for one in stay)
-        return any(key.startswith(one) for one in self.survive)
-
-
-def _at_or_below(key: str, place: str) -> bool:
-    return key == place or key.startswith(place + "/")
 
 
 class Clocks:

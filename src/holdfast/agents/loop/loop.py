@@ -83,7 +83,7 @@ class Loop:
         if watching is None and check_flag(drift, "drift"):
             watching = Drift(state)
         told = handle_of(report_to) if report_to is not None else None
-        self._store = LoopStore(handle_of(state), self._settings, told)
+        self._store = LoopStore(handle_of(state), told)
         mailbox = None  # of a fork, on which a loop tries something out
         if handle_of(state).timeline == MAIN:
             mailbox = Mailbox(state, retry=self._settings.retry)
@@ -159,8 +159,8 @@ class Loop:
     def restart(self, checkpoint: Any, *, clean: bool = False, reason: str = "asked for") -> None:
         """Let the agent go on from a checkpoint, before its next step; also of another process.
 
-        With `clean`, only what `survive` names is left of it. If nobody runs the agent, the next
-        who does begins so. It takes the place of one that was asked for before.
+        With `clean`, without its conversation and short-term memory. If nobody runs the agent, the
+        next who does begins so. It takes the place of one that was asked for before.
         """
         check_flag(clean, "clean")
         self._store.ask(checkpoint, clean, reason, restores=True, instead=True)

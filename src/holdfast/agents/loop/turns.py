@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from holdfast.agents.agent_keys import AGENT, ATTACHED, OWN_LOOP
+from holdfast.agents.agent_keys import CONVERSATION, MEMORY, OWN_LOOP
 from holdfast.agents.attached import METHODS, Attachment, Living, PersistentAgent
 from holdfast.agents.drift import Drift, noted
 from holdfast.agents.handover import Handovers
@@ -49,7 +49,6 @@ from holdfast.store.inner import (
     ScopedChange,
     StoreHandle,
     beside_pruning,
-    copied,
     given_back,
     held,
     mark_key,
@@ -125,13 +124,11 @@ class LoopStore:
     def __init__(
         self,
         handle: LineHandle,
-        settings: LoopSettings,
         report_to: LineHandle | None,
     ) -> None:
         self._handle = handle
         self._state = State(handle)
         self._notes = Book(self._state, OWN_LOOP, Restart)
-        self._settings = settings
         check_own(handle.core, "the state that report_to names", report_to)
         self._report_to = Mailbox(State(report_to)) if report_to is not None else None
 
@@ -275,22 +272,11 @@ class LoopStore:
         return [one for one in done if (one.point, one.cause.reason) == wanted]
 
     def _clean(self, restart: Restart) -> None:
-        """Remove what does not survive, as far as the checkpoint has it."""
+        """Remove the conversation and the short-term memory, as far as the checkpoint has them."""
         then = self._handle.view(restart.checkpoint).reader
-        alone = (ATTACHED + "/", *sticky_prefixes(self._handle.reader.declared()))
-        for prefix in ("", AGENT):
-            after = ""
-            while page := self._state.keys(prefix, limit=PAGE, after=after):
-                after = page[-1]
-                gone = [
-                    key
-                    for key in page
-                    if key != ATTACHED
-                    and not key.startswith(alone)
-                    and not self._settings.survives(key)
-                ]
-                let_go = partial(self._let_go, keys=gone, then=then)
-                own_step(self._state, let_go, reason="clean context")
+        found = [CONVERSATION, *self._handle.reader.keys(MEMORY + "short_term/")]
+        let_go = partial(self._let_go, keys=found, then=then)
+        own_step(self._state, let_go, reason="clean context")
 
     def _let_go(self, parts: ChangeParts, keys: list[str], then: Reader) -> None:
         part = parts.part(self._handle)
@@ -428,8 +414,6 @@ class Turns:
         self._lease: Lease | None = None
         self._ticks = running.handle.core.clock.ticks
         self._clocks = Clocks(running.settings, self._ticks())
-        self._new: dict[str, Any] | None = None
-        """What the agent held before anything was restored, if some of it may not survive."""
         self._tries: int | None = None
         """If a letter ended the turn: how often it has failed; 0, if it will not be tried again."""
         self.result = LoopResult()
@@ -503,14 +487,11 @@ class Turns:
 
     def _taken_up(self, restart: Restart | None) -> Steps[Any]:
         """Let the agent hold what is stored of it, and see to it that this is sound."""
-        at_hand = self._running.at_hand
         self._kept = self._attachment()
         self._life = self._kept if self._kept is not None else Living(self._agent, self._handle)
         self._life.begin("start")
         if self._kept is not None:
-            if self._settings.survive is not None and not (at_hand and self._new is not None):
-                self._new = copied((yield from self._call(self._kept.take)))
-            yield from self._loaded(restart)
+            yield from self._loaded()
         if restart is not None or self._life.interrupted:
             yield from self._life.recovered()
         yield from self._life.validated()
@@ -525,7 +506,7 @@ class Turns:
             return None
         return Attachment(self._agent, self._handle, self._running.fields, self._lease)
 
-    def _loaded(self, restart: Restart | None) -> Steps[Any]:
+    def _loaded(self) -> Steps[Any]:
         assert self._kept is not None
         stored = yield from self._stored()
         if stored is None and self._running.at_hand and self._running.ran:
@@ -537,9 +518,6 @@ class Turns:
         if stored is None:
             return
         with self._kept.taking_up(*stored) as values:
-            if restart is not None and restart.clean and self._settings.survive is not None:
-                stay = {name: one for name, one in values.items() if name in self._settings.survive}
-                values = copied(self._new or {}) | stay
             yield from self._kept.given(values)
 
     def _stored(self) -> Steps[Any]:

@@ -287,8 +287,6 @@ BUILT_IN = (
     Component("tool_usage", shapes.ToolUsage, form="keyed"),
     Component("metadata", _WORDS),
 )
-_PLACES: dict[str, tuple[str, ...]] = {one.name: (one.key,) for one in BUILT_IN}
-_PLACES["tasks"] += (CURRENT_TASK, TASK_HISTORY)
 _TAKEN = {"schema", "task_history", "current_task", "memory", "attached"}
 
 
@@ -306,8 +304,3 @@ def table(own: Iterable[Component] = ()) -> dict[str, Component]:
             )
         found[one.name] = one
     return found
-
-
-def keys_of(name: str) -> tuple[str, ...]:
-    """At and below which keys a component lies; one of a user's own by its name alone."""
-    return _PLACES.get(name, (AGENT + name,))
