@@ -1301,8 +1301,8 @@ BUGS = (
     Bug(
         "letters of a folder that are taken up twice",
         "agents/folder.py",
-        'if letter.item["id"] not in known]',
-        "if letter.item]",
+        'for one in found.waiting if one["id"] not in known]',
+        "for one in found.waiting]",
         "tests/agents/test_folder_importing.py::test_a_second_import_changes_nothing_whatever_happened_meanwhile",
     ),
     Bug(
@@ -1322,8 +1322,8 @@ BUGS = (
     Bug(
         "letters that were processed, cleared with those that wait",
         "agents/mailbox.py",
-        "cleared.added(done, status.received, *name)",
-        "cleared.added(0, status.received, *name)",
+        "with_cleared(standing.cleared, done, status.received, *name)",
+        "with_cleared(standing.cleared, 0, status.received, *name)",
         "tests/agents/test_mailbox.py::test_letters_that_were_processed_are_not_those_that_clear_all_removes",
     ),
     Bug(

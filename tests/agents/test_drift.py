@@ -183,8 +183,8 @@ def test_an_alarm_is_kept_and_comes_once(place: Place, hands: Hands) -> None:
     raised = [number for number in range(14) if drift.note("fetch", task="t", progress=0.5)]
     assert len(raised) == 2, "again only after as much evidence again"
     newest, first = drift.alarms()
-    assert first.alarm.kind == newest.alarm.kind == "repetition"
-    assert first.alarm.cycle == raised[0] + 1 < newest.alarm.since
+    assert first.kind == newest.kind == "repetition"
+    assert first.cycle == raised[0] + 1 < newest.since
     assert first.time == hands.time()
     assert drift.alarms(limit=1) == [newest]
     drift.reset()

@@ -641,7 +641,7 @@ def test_errors_are_a_drift_also_where_each_is_undone(store: sync.Store, fresh: 
         if result.outcome != "restart" or False in cycles:
             break
     assert False in cycles, "it went on with clean context"
-    assert sync.agents.Drift(state).alarms()[-1].alarm.kind == "errors"
+    assert sync.agents.Drift(state).alarms()[-1].kind == "errors"
     assert len(cycles) < 90
 
 

@@ -15,7 +15,6 @@ from holdfast.agents.attached import PersistentAgent as PersistentAgent
 from holdfast.agents.drift import DriftAlarm as DriftAlarm
 from holdfast.agents.drift import DriftSignal as DriftSignal
 from holdfast.agents.drift import DriftStatus as DriftStatus
-from holdfast.agents.drift import NotedAlarm
 from holdfast.agents.effect_records import Effect as Effect
 from holdfast.agents.effects import Doing, Errors
 from holdfast.agents.folder import ImportedAgent as ImportedAgent
@@ -322,7 +321,7 @@ class Drift:
         """
     async def status(self) -> DriftStatus:
         """How the work goes: counts and rates of the cycles that are looked at."""
-    async def alarms(self, *, limit: int | None = None) -> list[NotedAlarm]:
+    async def alarms(self, *, limit: int | None = None) -> list[DriftAlarm]:
         """The last alarms, at most a hundred, newest first."""
     async def reset(self) -> None:
         """Begin anew after a refresh: what was usual before counts no more, the count goes on."""
@@ -574,8 +573,8 @@ class Loop:
     ) -> None:
         """Let the agent go on from a checkpoint, before its next step; also of another process.
 
-        With `clean`, only what `survive` names is left of it. If nobody runs the agent, the next
-        who does begins so. It takes the place of one that was asked for before.
+        With `clean`, without its conversation and short-term memory. If nobody runs the agent, the
+        next who does begins so. It takes the place of one that was asked for before.
         """
     async def withdraw_restart(self) -> bool:
         """Take back a restart that is asked for, by whomever; tells whether there was one.
@@ -774,9 +773,8 @@ async def import_folder(state: State, folder: Path, *, agent: str | None = None)
 
     `agent` is its name there, if it is another than the id of the state. Every file is read and
     checked first; if one is bad, `AgentValidationError` lists all that are, and nothing is
-    written. An agent is taken up once: of the same files, only letters that are new are added, and
-    files whose tasks, context, memory or status have changed since are refused. The folder must not
-    be written to meanwhile; it is not changed. At most 64 MiB at once.
+    written. An agent is taken up once: imported again, only letters that are new are added. The
+    folder must not be written to meanwhile; it is not changed. At most 64 MiB at once.
     """
 
 async def run(agent: Any, state: State | None = None, **options: Any) -> LoopResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from math import exp, isfinite, log
 from typing import Any
@@ -52,18 +52,6 @@ LEAST = 0.7
 KINDS = ("repetition", "stall", "reversal", "errors", "time", "cycles")
 
 
-def noted(told: Any, seconds: float | None, *, failed: bool) -> dict[str, Any]:
-    """The fields of a cycle, of a step of the loop."""
-    return {
-        "action": told.action,
-        "task": told.task,
-        "progress": told.progress,
-        "seconds": seconds,
-        "failed": failed,
-        "signals": told.signals,
-    }
-
-
 class Cycle(msgspec.Struct, kw_only=True, frozen=True):
     """What is noted of one cycle of work."""
 
@@ -91,22 +79,30 @@ class Cycle(msgspec.Struct, kw_only=True, frozen=True):
         return msgspec.structs.replace(self, moved=moved)
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Cycle:
+    def of(
+        cls, action: Any, task: Any, progress: Any, seconds: Any, failed: Any, signals: Any
+    ) -> Cycle:
         """A cycle that has no number yet; what could not be judged, or read again, is refused."""
-        check_text(fields["action"], "the action of a cycle", 256)
-        check_text(fields["task"], "the task of a cycle", 256)
-        check_flag(fields["failed"], "failed of a cycle")
-        signals = fields["signals"]
+        check_text(action, "the action of a cycle", 256)
+        check_text(task, "the task of a cycle", 256)
+        check_flag(failed, "failed of a cycle")
         if not isinstance(signals, Mapping | None):
             raise InvalidInputError("signals of a cycle are a mapping from names to numbers")
         for name in signals or ():
             check_text(name, "the name of a signal", 64, least=1)
-        measured = {name: _number(fields[name], name) for name in ("progress", "seconds")}
-        if (measured["seconds"] or 0.0) < 0:
+        took = _number(seconds, "seconds")
+        if (took or 0.0) < 0:
             raise InvalidInputError("the seconds of a cycle are not below 0")
         named = {name: _number(one, name) for name, one in (signals or {}).items()}
-        known = {name: one for name, one in named.items() if one is not None}
-        return cls(**{**fields, **measured, "number": 0, "signals": known})
+        return cls(
+            number=0,
+            action=action,
+            task=task,
+            progress=_number(progress, "progress"),
+            seconds=took,
+            failed=failed,
+            signals={name: one for name, one in named.items() if one is not None},
+        )
 
 
 def _number(given: Any, name: str) -> float | None:
@@ -137,8 +133,7 @@ class DriftSignal:
             raise InvalidInputError("the direction of a signal is rises or falls")
 
 
-@dataclass(frozen=True, slots=True)
-class DriftAlarm:
+class DriftAlarm(msgspec.Struct, frozen=True):
     """A drift that was found, with what speaks for it."""
 
     kind: str
@@ -149,12 +144,10 @@ class DriftAlarm:
     """The cycle in which it seems to have begun."""
     evidence: float
     """The logarithm of how much likelier these cycles are if the work has drifted."""
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: dict[str, Any] = {}
     """`usual` and `recent`: shares of cycles, or levels, before and since; `actions` of a loop."""
-
-    def fields(self) -> dict[str, Any]:
-        """What is stored of it."""
-        return {one: getattr(self, one) for one in self.__slots__}
+    time: datetime | None = None
+    """When it was given, of one that `alarms` tells."""
 
     @property
     def why(self) -> str:
@@ -439,7 +432,7 @@ class Drift:
         self._handle = handle_of(state)
         self._status = Book(state, OWN_DRIFT, Status)
         self._cycles = Book(state, OWN_DRIFT, Cycle)
-        self._alarms = Book(state, OWN_DRIFT, AlarmRecord)
+        self._alarms = Book(state, OWN_DRIFT, DriftAlarm)
         self._signs = signs
         self._known: tuple[Status, list[Cycle]] = Status(), []
         """The last status that was seen and its cycles, as one: several threads may come by. It is
@@ -461,17 +454,7 @@ class Drift:
         `action` says what was done: equal texts are the same action. `progress` is how far the
         task is, in any unit that grows. What is not given is not judged.
         """
-        return self._note({
-            "action": action,
-            "task": task,
-            "progress": progress,
-            "seconds": seconds,
-            "failed": failed,
-            "signals": signals,
-        })  # fmt: skip
-
-    def _note(self, fields: Mapping[str, Any]) -> list[DriftAlarm]:
-        cycle = Cycle.of(fields)
+        cycle = Cycle.of(action, task, progress, seconds, failed, signals)
         alarms, self._known = self._status.step(lambda page: self._noted(page, cycle))
         return alarms
 
@@ -494,7 +477,7 @@ class Drift:
             kept.trim(CYCLES, keep_last=WINDOW)
         if alarms:
             time, told = moment(self._handle.core.clock.claimed()), page.beside(self._alarms)
-            told.extend(ALARMS, [AlarmRecord(**one.fields(), time=time) for one in alarms])
+            told.extend(ALARMS, [msgspec.structs.replace(one, time=time) for one in alarms])
             told.trim(ALARMS, keep_last=MOST_ALARMS)
         return alarms, (after, cycles)
 
@@ -528,11 +511,10 @@ class Drift:
         return known
 
     @quick
-    def alarms(self, *, limit: int | None = None) -> list[NotedAlarm]:
+    def alarms(self, *, limit: int | None = None) -> list[DriftAlarm]:
         """The last alarms, at most a hundred, newest first."""
         check_limit(limit)
-        found = self._alarms.tail(ALARMS, MOST_ALARMS if limit is None else limit)
-        return [one.shown() for one in reversed(found)]
+        return self._alarms.tail(ALARMS, MOST_ALARMS if limit is None else limit)[::-1]
 
     @writes
     def reset(self) -> None:
@@ -598,30 +580,6 @@ class DriftStatus:
     """Cycles since the last progress, of those that say something about it."""
     seconds: float | None
     """The mean time of a cycle; None if nobody said it."""
-
-
-@dataclass(frozen=True, slots=True)
-class NotedAlarm:
-    """An alarm that was given, and when."""
-
-    alarm: DriftAlarm
-    time: datetime
-
-
-class AlarmRecord(msgspec.Struct, kw_only=True):
-    """The same, as it is stored."""
-
-    kind: str
-    cycle: int
-    since: int
-    evidence: float
-    details: dict[str, Any]
-    time: datetime
-
-    def shown(self) -> NotedAlarm:
-        """What a caller sees of it."""
-        about = self.kind, self.cycle, self.since, self.evidence, self.details
-        return NotedAlarm(DriftAlarm(*about), self.time)
 
 
 def _repeats(cycles: list[Cycle]) -> int:

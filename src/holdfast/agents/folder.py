@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from holdfast.agents.agent_keys import AGENT, CURRENT_TASK, DRIFT
-from holdfast.agents.mailbox_numbers import CLEARED, DONE, FIRST, INBOX, MESSAGES, Stretches
+from holdfast.agents.mailbox_numbers import CLEARED, DONE, FIRST, INBOX, MESSAGES, with_cleared
 from holdfast.agents.state.agent_state import AgentState
 from holdfast.checkpoints.export import line_of
 from holdfast.errors import AgentValidationError, InvalidInputError, InvalidKeyError
@@ -153,8 +153,8 @@ def _letters(part: ScopedChange, found: FoundAgent) -> tuple[int, int]:
     note.append(Operation("append", MESSAGES, new))
     note.append(Operation("append", LETTERS, [one["id"] for one in new]))
     if done:  # not here: no restore makes them new ones
-        cleared = Stretches(part.get(CLEARED, []))
-        note.append(Operation("set", CLEARED, cleared.added(first, first + len(done)).kept))
+        cleared = with_cleared(part.get(CLEARED, []), first, first + len(done))
+        note.append(Operation("set", CLEARED, cleared))
     if done and first == 0:  # then they are the first of all
         note.append(Operation("set", DONE, {"number": len(done), "id": done[-1]["id"]}))
     return len(new) - len(done), len(done)

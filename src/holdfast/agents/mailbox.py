@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from math import inf
 from typing import Any
 
 from holdfast.agents.agent_keys import MAILBOX
@@ -17,6 +16,7 @@ from holdfast.agents.mailbox_numbers import (
     LAST,
     LIST,
     MESSAGES,
+    PAGE,
     AsideRecord,
     BegunRecord,
     Box,
@@ -24,7 +24,8 @@ from holdfast.agents.mailbox_numbers import (
     LetterRecord,
     SkippedRecord,
     Standing,
-    Stretches,
+    cleared_to,
+    with_cleared,
 )
 from holdfast.agents.retry import RESTART, RetryPolicy
 from holdfast.errors import Conflict, InvalidInputError, MissingError
@@ -143,10 +144,9 @@ def status_of(handle: LineHandle) -> MailboxStatus:
     """How far the mailbox of an agent is, or was at the point of a view."""
     box = Box(handle)
     standing = Standing(box)
-    received, cleared, done = standing.last, standing.cleared, standing.done
-    at = max(standing.number, standing.first)
-    here = [one for one in standing.skipped if at < one <= received and not cleared.end(one)]
-    waiting = cleared.left(at, received) - len(here)
+    received, done = standing.last, standing.done
+    waits = standing.wanted(max(standing.number, standing.first), received)
+    waiting = sum(1 for number in waits if number not in standing.skipped)
     return MailboxStatus(
         received,
         received - standing.missed - waiting,
@@ -162,11 +162,11 @@ def _next(box: Box, standing: Standing) -> int:
 
     What this rests on is expected by the change.
     """
-    number = max(standing.number, standing.first) + 1
-    while (end := standing.cleared.end(number)) or standing.skips(
-        number, standing.at(number) if standing.skipped else None
-    ):
-        number = max(end, number) + 1
+    number = next(
+        one
+        for one in standing.wanted(max(standing.number, standing.first))
+        if not standing.skipped or not standing.skips(one, standing.at(one))
+    )
     box.page(box.skipped).exists(str(number))  # who removes it meanwhile goes first
     return number
 
@@ -363,9 +363,8 @@ class Mailbox:
             for one in standing.skipped:
                 if one <= first + over:
                     box.page(box.skipped).delete(str(one))
-            cleared = Stretches(self._handle.reader.get(CLEARED, []))
-            left = standing.cleared.behind(first + over).kept
-            if left != cleared.kept:
+            left = [one for one in standing.cleared if one[1] > first + over]
+            if left != self._handle.reader.get(CLEARED, []):
                 note(Operation("set", CLEARED, left))
         plan = taken.parts.plan()
         assert plan is not None
@@ -406,7 +405,7 @@ class Mailbox:
         item = standing.at(letter.number)
         if item is None or item.id != letter.id or standing.number >= letter.number:
             return False
-        if standing.cleared.end(letter.number) or standing.skips(letter.number, item):
+        if cleared_to(standing.cleared, letter.number) or standing.skips(letter.number, item):
             return False
         failed.id = letter.id
         if again:
@@ -458,21 +457,17 @@ class Mailbox:
         check_limit(limit)
         box = Box(self._handle)
         standing = Standing(box)
-        first, skipped = standing.first, standing.skipped
         failed = {int(id): told for id, told in box.tries.all().items()}
-        waiting: list[Letter] = []
-        for low, high in standing.cleared.between(max(standing.number, first)):
-            if limit is not None:
-                high = min(high, low + limit + len(skipped))
-            stop = None if high == inf else int(high) - first
-            waiting += [
-                letter_of(item, number, failed.get(number))
-                for number, item in enumerate(box.letters.slice(LIST, low - first, stop), low + 1)
-                if not standing.skips(number, item)
-            ]
-            if limit is not None and len(waiting) >= limit:
-                break
-        return waiting[:limit]
+        first, waiting = standing.first, list[Letter]()
+        at = max(standing.number, first)
+        while page := box.letters.slice(LIST, at - first, at - first + PAGE):
+            for number, item in enumerate(page, at + 1):
+                if len(waiting) == limit:
+                    return waiting
+                if not cleared_to(standing.cleared, number) and not standing.skips(number, item):
+                    waiting.append(letter_of(item, number, failed.get(number)))
+            at += len(page)
+        return waiting
 
     @quick
     def set_aside(self) -> list[Letter]:
@@ -572,7 +567,7 @@ class Mailbox:
         standing = Standing(box)
         done, last = standing.number, standing.at(status.received)
         name = [last.id] if last is not None else []
-        box.part.set(CLEARED, standing.cleared.added(done, status.received, *name).kept)
+        box.part.set(CLEARED, with_cleared(standing.cleared, done, status.received, *name))
         for one in (one for one in box.tries.all() if int(one) > done):
             box.page(box.tries).delete(one)
         for number in (number for number in standing.skipped if number > done):

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from datetime import datetime
-from math import inf
 from typing import Any
 
 from msgspec import Struct
@@ -146,7 +145,7 @@ class Standing:
         self._box = box
         self.first: int = box.value(FIRST, 0)
         self.done: DoneRecord | None = box.of(box.dones).get(LAST)
-        self.cleared = self._cleared(Stretches(box.value(CLEARED, [])))
+        self.cleared = self._cleared(box.value(CLEARED, []))
         self._skipped: dict[int, SkippedRecord] | None = None
         number = self.done.number if self.done is not None else 0
         self.number: int = self._processed() or min(number, self.first)
@@ -177,7 +176,7 @@ class Standing:
     def missed(self) -> int:
         """How many were trimmed though the state has not processed them."""
         known = self.done.missed if self.done is not None else 0
-        return known + self.cleared.left(self.number, self.first)
+        return known + sum(1 for _ in self.wanted(self.number, self.first))
 
     def after(self, number: int, id: str) -> DoneRecord:
         """`done` once a letter of the list is processed."""
@@ -185,18 +184,28 @@ class Standing:
 
     # what is not wanted
 
-    def _cleared(self, kept: Stretches) -> Stretches:
+    def _cleared(self, kept: list[list[Any]] | int) -> list[list[Any]]:
         """The stretches that were cleared; each is where the last letter of it is.
 
         After a restore past damage the list may be an older one: letters that come then are new.
         """
         here: list[list[Any]] = []
-        for low, high, *id in kept.kept:
+        stretches: list[list[Any]] = [[0, kept]] if isinstance(kept, int) else kept
+        for low, high, *id in stretches:
             known = id and high > self.first
             at = self._box.find(id[0], high, self.first) if known else high
             if at:
                 here.append([max(low + at - high, 0), at, *id])
-        return Stretches(here)
+        return here
+
+    def wanted(self, after: int, until: int | None = None) -> Iterator[int]:
+        """Numbers behind one, and up to another, that were not cleared."""
+        number = after + 1
+        while until is None or number <= until:
+            end = cleared_to(self.cleared, number)
+            if not end:
+                yield number
+            number = max(end, number) + 1
 
     @property
     def skipped(self) -> dict[int, SkippedRecord]:
@@ -216,51 +225,26 @@ class Standing:
         return any(one.id == item.id for one in self.skipped.values())
 
 
-# ---- mailbox ranges -----------------------------------------------------------------------------
-# Stretches of letters' numbers that are not to be processed: removed all at once, or processed
-# before they came here.
-#
-# They are kept as pairs (the number before the first, the last), in order, none touching another,
-# mostly with the id of the last letter. A single number stands for all up to it.
+# ---- stretches of letters that were cleared -----------------------------------------------------
+# Numbers of letters that were removed all at once, or processed before they came here. They are
+# kept as pairs (the number before the first, the last), in order, none touching another, mostly
+# with the id of the last letter. A single number stands for all up to it.
 
 
-class Stretches:
-    """Stretches of numbers; changing them makes others."""
+def cleared_to(cleared: list[list[Any]], number: int) -> int:
+    """The last number of the stretch that one is in; 0 if it is in none."""
+    return next((high for low, high, *_ in cleared if low < number <= high), 0)
 
-    def __init__(self, kept: list[list[Any]] | int) -> None:
-        self.kept: list[list[Any]] = [[0, kept]] if isinstance(kept, int) else kept
 
-    def end(self, number: int) -> int:
-        """The last number of the stretch that one is in; 0 if it is in none."""
-        return next((high for low, high, *_ in self.kept if low < number <= high), 0)
-
-    def added(self, low: int, high: int, *id: str) -> Stretches:
-        """With the numbers behind one and up to another, and the id of that one."""
-        made: list[list[Any]] = []
-        for one in sorted([*self.kept, [low, high, *id]], key=lambda one: one[:2]):
-            if made and one[0] <= made[-1][1]:
-                made[-1] = [made[-1][0], *max(made[-1][1:], one[1:])]
-            else:
-                made.append(one)
-        return Stretches(made)
-
-    def behind(self, number: int) -> Stretches:
-        """Without those that end with it or before."""
-        return Stretches([one for one in self.kept if one[1] > number])
-
-    def between(self, number: int) -> Iterator[tuple[int, float]]:
-        """What they leave behind a number, as such pairs; the last one has no end."""
-        for low, high, *_ in self.behind(number).kept:
-            if low > number:
-                yield number, low
-            number = high
-        yield number, inf
-
-    def left(self, low: int, high: int) -> int:
-        """How many numbers behind one and up to another are in none."""
-        return sum(
-            int(min(stop, high)) - start for start, stop in self.between(low) if start < high
-        )
+def with_cleared(cleared: list[list[Any]], low: int, high: int, *id: str) -> list[list[Any]]:
+    """With the numbers behind one and up to another, and the id of that one."""
+    made: list[list[Any]] = []
+    for one in sorted([*cleared, [low, high, *id]], key=lambda one: one[:2]):
+        if made and one[0] <= made[-1][1]:
+            made[-1] = [made[-1][0], *max(made[-1][1:], one[1:])]
+        else:
+            made.append(one)
+    return made
 
 
 # ---- letters of agents that go back -------------------------------------------------------------
@@ -275,34 +259,26 @@ def letters_taken_back(
 ) -> tuple[list[Operation], int]:
     """What lets a mailbox fit a moment to which its agent and `members` return, and how many
     letters that takes back. Only those that a member sent while it processed another."""
-    skipped = _skipped(now)
-    before, here = _unsent(_skipped(then)), _unsent(skipped)
-    first = now.get(FIRST, 0)
+    before, here = _skipped(then), _skipped(now)
     received = then.get(FIRST, 0) + then.length(MESSAGES)
-    aside = set(now.keys(ASIDE))
     operations: list[Operation] = []
     count = 0
-    low = min([received, *((before ^ here) or {received})])
-    for number, item in _letters(now, max(low, first + 1)):
-        wanted = number > received or number in before
-        if item.get("by", "") not in members or wanted == (number in here):
+    for number, item in enumerate(now.get(MESSAGES) or (), now.get(FIRST, 0) + 1):
+        if item.get("by", "") not in members:
             continue
-        fails = ASIDE + str(number) in aside
-        if number in skipped and wanted and not fails:
-            continue  # somebody removed it
-        count += wanted
-        key, failed = SKIPPED + str(number), ASIDE + str(number)
-        if wanted:
-            note = SkippedRecord(id=item["id"], unsent=True)
-            if fails:  # it is set aside if it comes back; sent again, it is another one
-                note.aside = now.get(failed)
-                operations.append(Operation("delete", failed))
-            operations.append(Operation("set", key, stored(note)))
-        elif skipped[number].aside is not None:
-            operations.append(Operation("set", failed, skipped[number].aside))
-            operations.append(Operation("set", key, stored(SkippedRecord(id=item["id"]))))
-        else:
-            operations.append(Operation("delete", key))
+        key, aside = SKIPPED + str(number), ASIDE + str(number)
+        known, failed = here.get(number), now.get(aside)
+        unsent = known is not None and known.unsent
+        if number <= received and not (number in before and before[number].unsent):
+            if known is not None and unsent and known.aside is not None:
+                operations.append(Operation("set", aside, known.aside))
+                operations.append(Operation("set", key, stored(SkippedRecord(id=item["id"]))))
+            elif unsent:
+                operations.append(Operation("delete", key))
+        elif not unsent and (known is None or failed is not None):  # else somebody removed it
+            count += 1
+            note = SkippedRecord(id=item["id"], unsent=True, aside=failed)
+            operations += [Operation("delete", aside), Operation("set", key, stored(note))]
     return operations, count
 
 
@@ -310,16 +286,3 @@ def _skipped(reader: Reader) -> dict[int, SkippedRecord]:
     """Letters that are not processed at their place, by their numbers."""
     found = ((key.removeprefix(SKIPPED), value) for key, value in reader.items(SKIPPED))
     return {int(number): loaded(SkippedRecord, value, SKIPPED) for number, value in found}
-
-
-def _unsent(skipped: dict[int, SkippedRecord]) -> set[int]:
-    """Those that are taken back."""
-    return {number for number, one in skipped.items() if one.unsent}
-
-
-def _letters(reader: Reader, number: int) -> Iterator[tuple[int, Any]]:
-    """Letters from one on."""
-    at = number - reader.get(FIRST, 0) - 1
-    while page := reader.slice(MESSAGES, at, at + PAGE):
-        yield from enumerate(page, number)
-        at, number = at + len(page), number + len(page)

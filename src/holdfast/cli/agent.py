@@ -467,11 +467,10 @@ def drift(session: Session, agent: str, limit: int, reset: bool) -> None:
     with session.read(agent_scope(agent)) as state:
         found = Drift(state)
         status, alarms = found.status(), found.alarms(limit=limit)
-    names = "cycle=alarm.cycle, drift=alarm.kind, evidence=alarm.evidence, why=alarm.why"
     session.tell(
         {"status": status, "alarms": alarms},
         lambda: output.fields(fields_of(status).items()),
-        lambda: output.rows(alarms, f"time, {names}", {}),
+        lambda: output.rows(alarms, "time, cycle, drift=kind, evidence, why", {}),
     )
 
 

@@ -22,6 +22,7 @@ SHAPES = {
     "metadata!, root, signed_by, cause, hash",
     "Diff": "before, after, changes, omitted, keys",
     "Difference": "kind, key, path, steps, before!, after!",
+    "DriftAlarm": "time, cycle, kind, since, evidence, why, details!",
     "Effect": "name, id, key, status, repeatable, attempts, error, planned=planned_at, "
     "begun=started_at, ended=ended_at, settled, result_lost, strays",
     "Entity": "id, type, properties!, created=created_at_iso, updated=updated_at_iso, "
@@ -51,8 +52,6 @@ SHAPES = {
     "MachineIntent": "trigger, from=from_state, to=to_state, begun, attempt",
     "MergeConflict": "key, path, base!, ours!, theirs!, our_entry, their_entry",
     "Merged": "scope, timeline, entry, point, base, keys, conflicts, left, dry_run, diff",
-    "NotedAlarm": "time, cycle=alarm.cycle, kind=alarm.kind, since=alarm.since, "
-    "evidence=alarm.evidence, why=alarm.why, details=alarm.details!",
     "Outcome": "thread, ok, checkpoints, imported, present, writes, replaced, error",
     "Quarantined": "id, scope=agent, place, kind, why, bytes=content, recovery?, found_at, "
     "released_at, reason?",

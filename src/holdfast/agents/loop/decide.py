@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.agents.drift import Cycle, DriftAlarm, noted
+from holdfast.agents.drift import Cycle, DriftAlarm
 from holdfast.agents.retry import RetryPolicy
 from holdfast.errors import InvalidInputError
 from holdfast.store.names.arguments import check_count, check_flag, check_seconds
@@ -34,7 +34,7 @@ class StepResult:
     def __post_init__(self) -> None:
         check_flag(self.idle, "idle")
         check_flag(self.done, "done")
-        Cycle.of(noted(self, None, failed=False))
+        Cycle.of(self.action, self.task, self.progress, None, False, self.signals)
 
 
 def step_of(answer: Any) -> StepResult:

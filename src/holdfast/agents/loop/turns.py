@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 
 from holdfast.agents.agent_keys import CONVERSATION, MEMORY, OWN_LOOP
 from holdfast.agents.attached import METHODS, Attachment, Living, PersistentAgent
-from holdfast.agents.drift import Drift, noted
+from holdfast.agents.drift import Drift
 from holdfast.agents.handover import Handovers
 from holdfast.agents.loop.decide import (
     Clocks,
@@ -681,7 +681,8 @@ class Turns:
         drift = self._running.drift
         if drift is None:
             return None
-        alarms = yield _work(drift._note, noted(step, seconds, failed=failed))
+        note = partial(drift.note, task=step.task, progress=step.progress, signals=step.signals)
+        alarms = yield _work(partial(note, step.action, seconds=seconds, failed=failed))
         if not alarms or self.result.outcome:
             return None
         self.result.alarms = alarms
