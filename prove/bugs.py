@@ -1075,13 +1075,6 @@ BUGS = (
         "tests/store/test_clock_steps.py::test_a_step_is_noted_once_in_each_timeline",
     ),
     Bug(
-        "a pause that only a wrong clock saw counted as age",
-        "checkpoints/retention.py",
-        "return passed if before[1] == after[1] and not after[2] else 0",
-        "return passed",
-        "tests/store/test_retention_in_use.py::test_a_process_that_starts_with_a_wrong_clock_removes_nothing",
-    ),
-    Bug(
         "what an operation is undone by pruned while it runs",
         "checkpoints/retention.py",
         "    floor = min(floor, needs.begun)\n",
@@ -1160,10 +1153,10 @@ BUGS = (
     ),
     Bug(
         "each of many missed slots run, instead of one for all",
-        "checkpoints/schedule.py",
-        "        found.append((now, now))\n",
-        "        pass\n",
-        "tests/store/test_calendar.py::test_a_clock_in_2099_for_a_minute_runs_one_slot_and_loses_none",
+        "checkpoints/scheduler.py",
+        "done_until(max(entry.slot, int(self._own_time(schedule))))",
+        "done_until(entry.slot)",
+        "tests/store/test_scheduler.py::test_missed_slots_run_once_after_a_restart",
     ),
     Bug(
         "a transition that does not expect where it began",

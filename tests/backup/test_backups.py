@@ -391,3 +391,18 @@ def test_a_store_made_of_a_backup_heals_the_damaged_one(tmp_path: Path) -> None:
     assert sync.recovery.Scrubber(broken, copies=[copy]).slice() is not None
     assert broken.verify().findings == []
     place.close()
+
+
+def test_a_small_store_has_incremental_backups_too(
+    backups: sync.backup.Backups, store: sync.Store
+) -> None:
+    """All of it fits into one object, which a change makes another: nothing is shared."""
+    store.agent("1").set("k", 1)
+    first = backups.create()
+    store.agent("1").set("k", 2)
+    second = backups.create()
+    assert [(one.type, one.parent) for one in (first, second)] == [
+        ("full", ""),
+        ("incremental", first.id),
+    ]
+    assert backups.create(full=True).type == "full"

@@ -28,8 +28,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
 
+import msgspec
+
 import holdfast
 from holdfast import sync
+from holdfast.checkpoints.schedule import Cron, Schedule, Schedules, done_until
 from holdfast.seal.registry import Registry
 from holdfast.seal.sealer import KeySeal, PlainSeal
 from holdfast.seal.signer import Signer
@@ -59,6 +62,7 @@ ASKS = {
     "Ring.stage_scope": "seal.ring",
     "Schedules.put": "checkpoints.schedules",
     "Signer.generate": "seal.signer",
+    "schedule": "checkpoints.schedules",
     "Subjects._make": "store.subjects",
     "Upload.__init__": "store.uploads",
     "Wrap.wrap": "seal.wrapping",
@@ -296,10 +300,13 @@ def fresh_url() -> str:
 
 
 def schedule(store: sync.Store) -> None:
-    """Two schedules, added one after the other; neither has run."""
+    """Two schedules, added one after the other; neither has run. One is of a job: they are gone."""
     scheduler = sync.checkpoints.Scheduler(store)
     scheduler.every(300, "agent:golden", jitter=30)
-    scheduler.cron("0 3 * * *", job="report", zone="Europe/Berlin")
+    now, when = store._core.clock.claimed(), Cron("0 3 * * *", "Europe/Berlin")
+    done = done_until(now // 1_000_000)
+    job = Schedule("report", os.urandom(16), when, None, "main", "report", at=now, done=done)
+    Schedules(store._core).cells.replace("report", lambda _: msgspec.msgpack.encode(job))
 
 
 def make(*, encrypted: bool, compress: bool) -> dict[str, Any]:

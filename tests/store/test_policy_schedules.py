@@ -70,7 +70,7 @@ def test_a_policy_fires_though_its_process_is_gone(place: Place, hands: Hands) -
         store, policies=sync.checkpoints.Policies(store, defaults=(), watch=False)
     )
     (info,) = scheduler.schedules()
-    assert (info.scope, info.policy, info.job) == (A, "minute", None)
+    assert (info.scope, info.policy) == (A, "minute")
     assert pass_(hands, scheduler, 50) == []
     assert pass_(hands, scheduler, 30) == ["saved"]
     (made,) = store.agent("a").checkpoints()
@@ -306,7 +306,7 @@ def test_retention_by_schedule(place: Place, hands: Hands) -> None:
     assert all(one.runs for one in scheduler.schedules())
     assert store.verify().findings == []
     with pytest.raises(InvalidInputError, match="retention is of a scope"):
-        scheduler.every(60, job="x", retention=True)
+        scheduler.every(60, state.fork("trial"), retention=True)
 
 
 def test_what_has_to_be_confirmed_stays(place: Place, hands: Hands) -> None:

@@ -137,7 +137,6 @@ def test_limits_and_what_keeps_in_spite_of_them(store: sync.Store, hands: Hands)
     assert gone(RetentionRule(max_count=4)) == "012345"
     assert gone(RetentionRule(max_age=4.5 * hour)) == "012345"
     assert gone(RetentionRule(max_age=7.5 * hour, max_count=4)) == "012345"
-    assert gone(RetentionRule(max_age=7.5 * hour, max_count=4, match="all")) == "012"
     assert gone(RetentionRule(max_age=hour / 2, min_count=7)) == "012"
     assert gone(RetentionRule(max_count=0, min_importance="medium")) == "013456789"
 
@@ -284,7 +283,6 @@ def test_what_is_refused(store: sync.Store) -> None:
         lambda: Retention(7),
         lambda: Retention(store, rules={"odd": RetentionRule()}),
         lambda: RetentionRule(max_count=-1),
-        lambda: RetentionRule(match="some"),
         lambda: RetentionRule(max_age=3),  # type: ignore[arg-type]
         lambda: RetentionRule(min_importance="odd"),
         lambda: Keep(),
@@ -343,7 +341,7 @@ def test_the_retention_of_a_policy_is_what_the_policy_says_now(store: sync.Store
 
 
 def test_rules_together(store: sync.Store) -> None:
-    """A given rule of a type counts beside what a checkpoint says: either lets it go, or keeps."""
+    """A given rule of a type is the rule; else what a checkpoint says; else the default one."""
     state = store.agent("1")
     for n in range(6):
         make(state, f"a{n}", "automatic", policy="a", retention={"max_count": 5})
@@ -356,14 +354,11 @@ def test_rules_together(store: sync.Store) -> None:
     own = ["a0", "b0", "b1", "b2", "b3"]
     assert gone() == own
     assert gone(manual=RetentionRule(max_count=0)) == own
-    assert (
-        gone(automatic=RetentionRule(max_count=100)) == own
-    )  # no longer, by the one that has more
+    assert gone(automatic=RetentionRule(max_count=100)) == []
     assert gone(automatic=RetentionRule(max_count=4)) == sorted(
         [*(f"a{n}" for n in range(4)), *(f"b{n}" for n in range(4))]
     )
-    assert gone(automatic=RetentionRule(min_count=6)) == ["a0", "b0", "b1", "b2"]
-    assert gone(automatic=RetentionRule(min_importance="medium")) == []
+    assert gone(automatic=RetentionRule(max_count=0, min_importance="medium")) == []
 
 
 @pytest.mark.spec("D32", "D33")

@@ -187,16 +187,16 @@ def test_an_interval_does_not_care_for_the_wall_clock(clock: Time, jump: float) 
 def test_a_clock_that_jumps_ahead_and_back_neither_skips_nor_repeats(
     clock: Time, jump: float
 ) -> None:
-    slots: list[int] = []
-    jobs = {"note": lambda run: slots.append(run.slot)}
     with sync.open("memory:", clock=clock.clock) as store:
-        scheduler = sync.checkpoints.Scheduler(store, jobs=jobs)
-        scheduler.cron("*/10 * * * *", job="note")
+        agent, scheduler = store.agent("1"), sync.checkpoints.Scheduler(store)
+        scheduler.cron("*/10 * * * *", agent)
         for minute in range(180):
             clock.wall += {60: jump, 65: -jump}.get(minute, 0)
             clock.go(60)
+            agent.set("minute", minute)
             scheduler.run_due()
         scheduler.stop()
+        slots = [one.metadata["slot"] for one in agent.checkpoints()][::-1]
     assert slots == [int(START) - 30 + 600 * number for number in range(1, 19)]
 
 
@@ -254,71 +254,19 @@ def test_a_thousand_agents_do_not_fire_together(clock: Time) -> None:
         scheduler.stop()
 
 
-# jobs
+class Behind(holdfast.Gate):
+    """Does something in front of each checkpoint, and something behind it."""
 
+    def __init__(self, behind: Any = None, before: Any = None) -> None:
+        self._behind, self._before = behind, before
 
-def test_jobs_by_name(place: Place, clock: Time) -> None:
-    store = place.open(clock=clock.clock)
-    seen: list[Run] = []
+    def before(self, request: Any) -> None:
+        if self._before is not None and request.operations[0].kind == "checkpoint":
+            self._before()
 
-    def report(run: Run) -> None:
-        seen.append(run)
-        with store.shared.change(id=run.id) as change:
-            change.append("reports", run.slot)
-
-    def broken(run: Run) -> None:
-        raise ValueError("a secret")
-
-    scheduler = sync.checkpoints.Scheduler(store, jobs={"report": report, "broken": broken})
-    for job in ("report", "broken"):
-        scheduler.every(10, job=job)
-    with pytest.raises(InvalidInputError, match="no job 'elsewhere'"):
-        scheduler.every(10, job="elsewhere")
-    clock.go(10)
-    ran = {run.schedule: (run.outcome, run.error) for run in scheduler.run_due()}
-    assert ran == {
-        "report": ("done", None),
-        "broken": ("failed", "ValueError"),
-    }
-    assert [run.slot for run in seen] == store.shared.get("reports") == [1]
-    told = {info.name: (info.runs, info.failed) for info in scheduler.schedules()}
-    assert told["broken"] == (1, "ValueError")
-    clock.go(10)
-    scheduler.run_due()
-    assert store.shared.get("reports") == [1, 2]
-
-
-def test_a_job_that_this_process_does_not_have_is_left_to_another(
-    place: Place, clock: Time
-) -> None:
-    first, second = (place.open(clock=clock.clock) for _ in range(2))
-    without = sync.checkpoints.Scheduler(first)
-    without.every(10, job="job")
-    clock.go(10)
-    assert outcomes(without.run_due()) == [("job", "unknown job")]
-    assert without.running
-    without.stop()
-    assert not without.running
-    slots: list[int] = []
-    having = sync.checkpoints.Scheduler(second, jobs={"job": lambda run: slots.append(run.slot)})
-    assert outcomes(having.run_due()) == [("job", "done")]
-    assert slots == [1]
-
-
-def test_a_job_that_failed_is_told_until_it_goes_well(store: sync.Store) -> None:
-    answers = iter([True, False])
-
-    def job(run: Run) -> None:
-        if next(answers):
-            raise OSError
-
-    scheduler = sync.checkpoints.Scheduler(store, jobs={"job": job})
-    scheduler.every(0.1, job="job")
-    for expected in ("OSError", None):
-        time.sleep(0.11)
-        scheduler.run_due()
-        assert scheduler.schedules()[0].failed == expected
-    scheduler.stop()
+    def after(self, change: Any, written: Any) -> None:
+        if self._behind is not None and change.targets[0].special is not None:
+            self._behind()
 
 
 # one runner
@@ -344,36 +292,35 @@ def test_only_one_of_two_runs_and_the_other_takes_over(place: Place, clock: Time
 
 def test_a_runner_that_was_overtaken_writes_nothing(place: Place, clock: Time) -> None:
     stores = [place.open(clock=clock.clock) for _ in range(2)]
-    ids: list[str] = []
-    taken: list[Run] = []
+    agent, taken = stores[1].agent("1"), list[Run]()
+    agent.set("k", 1)
 
-    def overtaken(run: Run) -> None:
-        ids.append(run.id)
+    def overtaken() -> None:
         stores[1].break_lease(runner.LEASE)  # as if this one had been stopped for long
         taken.extend(second.run_due())
-        stores[0].agent("1").set("late", True)
 
-    first = sync.checkpoints.Scheduler(stores[0], jobs={"job": overtaken})
-    second = sync.checkpoints.Scheduler(stores[1], jobs={"job": lambda run: ids.append(run.id)})
-    first.every(60, job="job")
+    first, second = (sync.checkpoints.Scheduler(store) for store in stores)
+    stores[0].add_gate(Behind(before=overtaken))
+    first.every(60, agent.scope)
     clock.go(60)
     assert first.run_due() == []
-    assert outcomes(taken) == [("job", "done")]
-    assert ids[0] == ids[1], "the slot is the same, so that what it does can be done once"
-    assert not stores[0].agent("1").exists("late")
+    assert outcomes(taken) == [("agent:1", "saved")]
+    assert [one.metadata["slot"] for one in agent.checkpoints()] == [1]
     assert second.schedules()[0].runs == 1
     assert first.run_due() == [], "the other is the runner now"
     clock.go(60)
-    assert outcomes(second.run_due()) == [("job", "done")]
+    agent.set("k", 2)
+    assert outcomes(second.run_due()) == [("agent:1", "saved")]
 
 
 def test_a_runner_that_was_overtaken_does_not_say_how_far_it_came(
     place: Place, clock: Time
 ) -> None:
     first, second = (place.open(clock=clock.clock) for _ in range(2))
-    jobs = {"job": lambda run: second.break_lease(runner.LEASE)}
-    overtaken = sync.checkpoints.Scheduler(first, jobs=jobs)
-    overtaken.every(60, job="job")
+    first.agent("1").set("k", 1)
+    first.add_gate(Behind(lambda: second.break_lease(runner.LEASE)))
+    overtaken = sync.checkpoints.Scheduler(first)
+    overtaken.every(60, "agent:1")
     clock.go(60)
     assert overtaken.run_due() == []
     assert overtaken.schedules()[0].runs == 0, "another decides whether it is done"
@@ -445,15 +392,17 @@ def test_what_another_adds_and_removes_is_followed(place: Place, clock: Time) ->
 
 def test_one_that_is_removed_while_it_runs_stays_removed(place: Place, clock: Time) -> None:
     store = place.open(clock=clock.clock)
-    jobs = {"once": lambda run: scheduler.remove("once"), "other": lambda run: None}
-    scheduler = sync.checkpoints.Scheduler(store, jobs=jobs)
-    scheduler.every(60, job="once")
-    scheduler.every(60, job="other")
+    scheduler = sync.checkpoints.Scheduler(store)
+    for name in ("once", "other"):
+        store.agent(name).set("k", 1)
+        scheduler.every(60, store.agent(name), name=name)
+    there = ["once"]
+    store.add_gate(Behind(lambda: scheduler.remove(there.pop()) if there else None))
     clock.go(60)
-    assert sorted(outcomes(scheduler.run_due())) == [("once", "done"), ("other", "done")]
+    assert sorted(outcomes(scheduler.run_due())) == [("once", "saved"), ("other", "saved")]
     assert [(info.name, info.runs) for info in scheduler.schedules()] == [("other", 1)]
     clock.go(60)
-    assert outcomes(scheduler.run_due()) == [("other", "done")]
+    assert outcomes(scheduler.run_due()) == [("other", "unchanged")]
 
 
 def test_names_and_scopes_do_not_show_in_an_encrypted_store(place: Place) -> None:
@@ -467,8 +416,8 @@ def test_names_and_scopes_do_not_show_in_an_encrypted_store(place: Place) -> Non
 def test_cells_that_are_changed_moved_or_added_are_found(place: Place) -> None:
     store = place.open()
     scheduler = sync.checkpoints.Scheduler(store)
-    scheduler.every(60, job="a")
-    scheduler.every(60, job="b")
+    scheduler.every(60, "agent:1", name="a")
+    scheduler.every(60, "agent:1", name="b")
     storage = place.storage()
     cells = schedule_cells(place)
     assert (len(cells), store.verify().findings) == (3, [])
@@ -489,26 +438,24 @@ def test_cells_that_are_changed_moved_or_added_are_found(place: Place) -> None:
 
 def test_a_damaged_schedule_does_not_keep_others_from_running(place: Place, clock: Time) -> None:
     store = place.open(clock=clock.clock)
-    scheduler = sync.checkpoints.Scheduler(store, jobs={"a": lambda run: None})
-    scheduler.every(60, job="a")
-    scheduler.every(60, job="a", name="b")
+    scheduler = sync.checkpoints.Scheduler(store)
+    scheduler.every(60, "agent:1", name="a")
+    scheduler.every(60, "agent:1", name="b")
     key = Schedules(store._core).cells.key_of("b")
     storage, row = place.storage(), schedule_cells(place)[key]
     storage.commit(Batch(cells=[(key, row, row[:-1] + bytes([row[-1] ^ 1]))]))
     clock.go(60)
-    assert outcomes(scheduler.run_due()) == [("a", "done")]
+    assert outcomes(scheduler.run_due()) == [("a", "absent")]
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"seconds": 60},
-        {"seconds": 60, "target": "agent:1", "job": "both"},
+        {"seconds": 60, "target": None},
         {"seconds": 60, "target": 7},
         {"seconds": 60, "target": "nonsense"},
-        {"seconds": 60, "job": print},
-        {"seconds": 60, "job": "a", "name": "$reserved"},
-        {"seconds": 0, "job": "a"},
+        {"seconds": 60, "target": "agent:1", "name": "$reserved"},
+        {"seconds": 0, "target": "agent:1"},
     ],
 )
 def test_what_can_be_no_schedule_is_refused(store: sync.Store, arguments: dict[str, Any]) -> None:
@@ -519,9 +466,8 @@ def test_what_can_be_no_schedule_is_refused(store: sync.Store, arguments: dict[s
 
 
 def test_what_can_be_no_scheduler_is_refused(store: sync.Store, place: Place) -> None:
-    for wrong in ({"jobs": {"a": 1}}, {"lease": 0.01}):
-        with pytest.raises(InvalidInputError):
-            sync.checkpoints.Scheduler(store, **wrong)
+    with pytest.raises(InvalidInputError):
+        sync.checkpoints.Scheduler(store, lease=0.01)
     with pytest.raises(InvalidInputError):
         sync.checkpoints.Scheduler("sqlite:")  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError):
@@ -589,15 +535,9 @@ def test_whichever_call_fails_each_slot_is_done_once(plain: Place, mode: str) ->
         core = open_core(plain.url, storage=faulty, **plain.options(clock=clock.clock))
         store = sync.Store(StoreHandle(core))
         agent = store.agent(f"{mode}-{nth}")
-
-        def work(run: Run, store: sync.Store = store, key: str = f"{mode}-{nth}") -> None:
-            with store.shared.change(id=run.id) as change:
-                change.append(key, run.slot)
-
         agent.set("k", 0)
-        scheduler = sync.checkpoints.Scheduler(store, jobs={"work": work})
+        scheduler = sync.checkpoints.Scheduler(store)
         scheduler.every(60, agent, name="agent")
-        scheduler.every(60, job="work")
         faulty.plan = (Fault("*", faulty.calls["*"] + nth, mode),)
         for number in range(1, 31):
             clock.go(20)
@@ -607,9 +547,6 @@ def test_whichever_call_fails_each_slot_is_done_once(plain: Place, mode: str) ->
             except (Unavailable, OutcomeUnknown):
                 continue  # it goes on
         assert len(faulty.failed) == 1
-        slots = store.shared.get(f"{mode}-{nth}")
-        assert slots == list(range(1, len(slots) + 1))
-        assert len(slots) >= 7
         made = [one.metadata["slot"] for one in agent.checkpoints()]
         assert made == list(range(len(made), 0, -1))
         assert len(made) >= 7
@@ -649,23 +586,14 @@ def test_a_thread_runs_what_is_due_and_stops(place: Place) -> None:
 
 def test_what_takes_longer_than_its_interval_runs_once_a_call(clock: Time) -> None:
     with sync.open("memory:", clock=clock.clock) as store:
-        scheduler = sync.checkpoints.Scheduler(store, jobs={"slow": lambda run: clock.go(25)})
-        scheduler.every(10, job="slow")
-        for _ in range(3):
+        store.add_gate(Behind(lambda: clock.go(25)))
+        scheduler = sync.checkpoints.Scheduler(store)
+        scheduler.every(10, "agent:slow")
+        for number in range(3):
             clock.go(10)
-            assert outcomes(scheduler.run_due()) == [("slow", "done")]
+            store.agent("slow").set("k", number)
+            assert outcomes(scheduler.run_due()) == [("agent:slow", "saved")]
         scheduler.stop()
-
-
-def test_a_job_may_stop_its_scheduler(store: sync.Store) -> None:
-    scheduler = sync.checkpoints.Scheduler(store, jobs={"last": lambda run: scheduler.stop()})
-    scheduler.every(0.1, job="last")
-    scheduler.start()
-    thread = scheduler._background._thread
-    assert thread is not None
-    thread.join(60)
-    assert not thread.is_alive()
-    assert [info.owner for info in store.leases()] == [None]
 
 
 def test_closing_the_store_ends_the_thread(place: Place) -> None:
@@ -683,10 +611,10 @@ def test_closing_the_store_ends_the_thread(place: Place) -> None:
         scheduler.every(1, "agent:1")
 
 
-def test_stopping_waits_for_the_job_at_work(store: sync.Store) -> None:
+def test_stopping_waits_for_what_is_being_saved(store: sync.Store) -> None:
     begun, ended = threading.Event(), threading.Event()
 
-    def job(run: Run) -> None:
+    def saving() -> None:
         begun.set()
         wait_for(
             lambda: scheduler._background._end.is_set()
@@ -694,8 +622,10 @@ def test_stopping_waits_for_the_job_at_work(store: sync.Store) -> None:
         time.sleep(0.2)
         ended.set()
 
-    with sync.checkpoints.Scheduler(store, jobs={"job": job}) as scheduler:
-        scheduler.every(0.1, job="job")
+    store.agent("1").set("k", 1)
+    store.add_gate(Behind(saving))
+    with sync.checkpoints.Scheduler(store) as scheduler:
+        scheduler.every(0.1, "agent:1")
         assert begun.wait(60)
     assert ended.is_set()
     assert scheduler.schedules()[0].runs == 1
@@ -707,51 +637,19 @@ def test_the_async_face(plain: Place, commit: str) -> None:
         async with holdfast.open(plain.url, **plain.options(commit=commit)) as store:
             agent = store.agent("1")
             await agent.set("k", 1)
-
-            async def note(run: Run) -> None:
-                assert asyncio.get_running_loop() is loop
-                async with store.shared.change(id=run.id) as change:
-                    change.append("slots", run.slot)
-                if run.slot == 2:
-                    twice.set()
-
-            twice = asyncio.Event()
-            loop = asyncio.get_running_loop()
-            jobs = {"note": note, "plain": lambda run: None}
-            async with holdfast.checkpoints.Scheduler(store, jobs=jobs) as scheduler:
+            async with holdfast.checkpoints.Scheduler(store) as scheduler:
                 await scheduler.every(0.1, agent)
-                await scheduler.every(0.1, job="note")
-                await scheduler.every(0.1, job="plain")
                 await scheduler.cron("0 3 * * *", agent, zone="Europe/Berlin", name="nightly")
-                await asyncio.wait_for(twice.wait(), 60)
+                for _ in range(600):
+                    if await agent.checkpoints():
+                        break
+                    await asyncio.sleep(0.1)
                 await scheduler.remove("nightly")
                 names = [info.name for info in await scheduler.schedules()]
-                assert names == ["agent:1", "note", "plain"]
+                assert names == ["agent:1"]
             (made,) = await agent.checkpoints()
-            assert made.type == "scheduled"
-            (entry,) = await store.shared.log(limit=1)
-            assert entry.cause.actor == "scheduler"
-            slots = await store.shared.get("slots")
-            assert slots == list(range(1, len(slots) + 1))
+            assert (made.type, made.cause.actor) == ("scheduled", "scheduler")
             assert (await store.verify()).findings == []
-
-    asyncio.run(main())
-
-
-def test_a_coroutine_acts_under_the_lease(plain: Place) -> None:
-    async def main() -> None:
-        async with holdfast.open(plain.url, **plain.options()) as store:
-
-            async def late(run: Run) -> None:
-                await store.break_lease(runner.LEASE)
-                await store.shared.set("late", True)
-
-            scheduler = holdfast.checkpoints.Scheduler(store, jobs={"late": late})
-            await scheduler.every(0.1, job="late")
-            await asyncio.sleep(0.11)
-            assert await scheduler.run_due() == []
-            assert not await store.shared.exists("late")
-            await scheduler.stop()
 
     asyncio.run(main())
 
@@ -790,7 +688,7 @@ def test_no_schedule_takes_the_place_of_something_elses(place: Place) -> None:
     store = place.open()
     for name in ("team", "team/worker", "7"):
         store.agent(name).set("k", 1)
-    scheduler = sync.checkpoints.Scheduler(store, jobs={"agent:7": print})
+    scheduler = sync.checkpoints.Scheduler(store)
     scheduler.every(300, store.agent("team/worker"))
     fork = store.agent("team").fork("worker")
     with pytest.raises(InvalidInputError, match="give this one another name="):
@@ -798,7 +696,7 @@ def test_no_schedule_takes_the_place_of_something_elses(place: Place) -> None:
     scheduler.every(60, fork, name="worker of team")
     scheduler.every(60, "agent:7")
     with pytest.raises(InvalidInputError, match="another name="):
-        scheduler.every(60, job="agent:7")
+        scheduler.every(60, "agent:team", name="agent:7")
     scheduler.every(90, "agent:7")
     known = {info.name: info.when.seconds for info in scheduler.schedules()}  # type: ignore[union-attr]
     assert known == {"agent:team/worker": 300, "worker of team": 60, "agent:7": 90}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -14,21 +13,16 @@ import pytest
 from store_kit import Place, stop_process
 
 from holdfast import sync
+from holdfast.checkpoints.scheduler import LEASE as LEASED
 
 LEASE = 0.5
 
-# Each run of the job is noted with the schedule's own id for the slot, and without it: the list
-# that is written under the id tells what was done, the other list how often it was tried.
 RUNNER = """
-import sys, time
+import sys
 from holdfast import sync
-url, key, signer, me = sys.argv[1], sys.argv[2] or None, sys.argv[3], sys.argv[4]
+url, key, signer = sys.argv[1], sys.argv[2] or None, sys.argv[3]
 with sync.open(url, key=key, durability="normal", signer=signer) as store:
-    def work(run):
-        with store.shared.change(id=run.id) as change:
-            change.append("slots", [run.slot, me])
-        store.agent("1").append("log", [run.slot, me])
-    with sync.checkpoints.Scheduler(store, jobs={"work": work}, lease=%(lease)r):
+    with sync.checkpoints.Scheduler(store, lease=%(lease)r):
         print("started", flush=True)
         sys.stdin.readline()
 """
@@ -42,12 +36,12 @@ def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 
 @pytest.fixture
-def start(shared: Place) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+def start(shared: Place) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     started: list[subprocess.Popen[str]] = []
 
-    def begin(me: str, lease: float = LEASE) -> subprocess.Popen[str]:
+    def begin(lease: float = LEASE) -> subprocess.Popen[str]:
         program = RUNNER % {"lease": lease}
-        words = [shared.url, shared.key or "", shared.signer, me]
+        words = [shared.url, shared.key or "", shared.signer]
         process = subprocess.Popen(
             [sys.executable, "-c", program, *words],
             env=shared.environment(),
@@ -67,36 +61,47 @@ def start(shared: Place) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
         process.communicate()
 
 
-def wait_for(done: Callable[[], bool]) -> None:
+def wait_for(store: sync.Store, done: Callable[[], bool]) -> None:
+    """Write to the agent until something has happened: a slot in which nobody did makes none."""
     end = time.monotonic() + 60
     while not done():
         assert time.monotonic() < end, "it did not happen"
+        store.agent("1").set("k", time.monotonic())
         time.sleep(0.02)
 
 
-def slots(store: sync.Store) -> list[list[object]]:
-    return store.shared.get("slots", [])  # type: ignore[no-any-return]
+def slots(store: sync.Store) -> list[int]:
+    """Of the checkpoints that were made, the oldest first."""
+    found = store.agent("1").checkpoints(type="scheduled", limit=None)
+    return [one.metadata["slot"] for one in found][::-1]
+
+
+def runner(store: sync.Store) -> int:
+    """The process that runs the schedules."""
+    (owner,) = [one.owner for one in store.leases() if one.name == LEASED] or [None]
+    return int(owner.rpartition("/")[2]) if owner else 0
 
 
 def check(store: sync.Store) -> None:
-    """Every slot once, in order, none left out; nothing else written by jobs or for checkpoints."""
-    numbers = [slot for slot, _ in slots(store)]
+    """Every slot once, in order, none left out."""
+    numbers = slots(store)
     assert numbers == list(range(1, len(numbers) + 1))
-    tried = [slot for slot, _ in store.agent("1").get("log", [])]
-    assert tried == sorted(tried)
-    found = [one.metadata["slot"] for one in store.agent("1").checkpoints(type="scheduled")]
-    assert len(found) == len(set(found))
     assert store.verify().findings == []
 
 
+@pytest.fixture
+def store(shared: Place) -> sync.Store:
+    made = shared.open()
+    made.agent("1").set("k", 0)
+    sync.checkpoints.Scheduler(made).every(0.1, "agent:1")
+    return made
+
+
 def test_several_processes_run_each_slot_once(
-    shared: Place, start: Callable[[str], subprocess.Popen[str]]
+    store: sync.Store, start: Callable[[], subprocess.Popen[str]]
 ) -> None:
-    store = shared.open()
-    sync.checkpoints.Scheduler(store).every(0.1, job="work")
-    sync.checkpoints.Scheduler(store).every(0.1, "agent:1")
-    processes = [start(str(number)) for number in range(3)]
-    wait_for(lambda: len(slots(store)) >= 10)
+    processes = [start() for _ in range(3)]
+    wait_for(store, lambda: len(slots(store)) >= 10)
     for process in processes:
         process.communicate("end\n", timeout=60)
         assert process.returncode == 0
@@ -104,43 +109,36 @@ def test_several_processes_run_each_slot_once(
 
 
 def test_after_a_kill_another_takes_over(
-    shared: Place, start: Callable[[str], subprocess.Popen[str]]
+    store: sync.Store, start: Callable[[], subprocess.Popen[str]]
 ) -> None:
-    store = shared.open()
-    sync.checkpoints.Scheduler(store).every(0.1, job="work")
-    sync.checkpoints.Scheduler(store).every(0.1, "agent:1")
-    running = {name: start(name) for name in "abc"}
-    killed: set[object] = set()
+    running = {process.pid: process for process in (start() for _ in range(3))}
     for _ in range(2):
-        wait_for(lambda: bool(slots(store)) and slots(store)[-1][1] not in killed)
-        runner = slots(store)[-1][1]
-        killed.add(runner)
-        os.kill(running[str(runner)].pid, signal.SIGKILL)
-        running[str(runner)].wait()
-    wait_for(lambda: slots(store)[-1][1] not in killed)
-    running[str(slots(store)[-1][1])].communicate("end\n", timeout=60)
+        wait_for(store, lambda: runner(store) in running)
+        killed = running.pop(runner(store))
+        killed.kill()
+        killed.wait()
+    count = len(slots(store))
+    wait_for(store, lambda: len(slots(store)) > count and runner(store) in running)
+    running[runner(store)].communicate("end\n", timeout=60)
     check(store)
 
 
 def test_a_runner_that_was_stopped_does_nothing_twice(
-    shared: Place, start: Callable[..., subprocess.Popen[str]]
+    shared: Place, store: sync.Store, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
-    store = shared.open()
-    sync.checkpoints.Scheduler(store).every(0.1, job="work")
-    sync.checkpoints.Scheduler(store).every(0.1, "agent:1")
-    first = start("first")
-    wait_for(lambda: len(slots(store)) >= 3)
-    second = start("second", 60.0)  # the first gets it no more because this one was slow
+    first = start()
+    wait_for(store, lambda: len(slots(store)) >= 3)
+    second = start(60.0)  # the first gets it no more because this one was slow
     stop_process(first.pid)
     while not may_write(shared):  # stopped in the middle of a commit, which keeps all others out
         first.send_signal(signal.SIGCONT)
         time.sleep(0.01)
         stop_process(first.pid)
-    wait_for(lambda: slots(store)[-1][1] == "second")
+    wait_for(store, lambda: runner(store) == second.pid)
     first.send_signal(signal.SIGCONT)
     count = len(slots(store))
-    wait_for(lambda: len(slots(store)) >= count + 5)
-    assert {name for _, name in slots(store)[count:]} == {"second"}
+    wait_for(store, lambda: len(slots(store)) >= count + 5)
+    assert runner(store) == second.pid
     for process in (first, second):
         process.communicate("end\n", timeout=60)
         assert process.returncode == 0
@@ -160,6 +158,13 @@ def may_write(place: Place) -> bool:
     finally:
         connection.close()
     return True
+
+
+def _seen(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
 
 
 WRITER = """
@@ -198,12 +203,12 @@ def test_a_policy_of_a_process_that_was_killed(
     assert state.checkpoints() == []
     for name in ("one", "two"):
         start(name)
-    wait_for(lambda: bool(state.checkpoints()))
+    _seen(lambda: bool(state.checkpoints()))
     store.shared.set("other", 1)
     for _ in range(3):
         time.sleep(0.2)
     (made,) = state.checkpoints()
     assert (made.metadata["policy"], made.metadata["trigger"]) == ("often", "time_interval")
     state.set("task", 2)
-    wait_for(lambda: len(state.checkpoints()) == 2)
+    _seen(lambda: len(state.checkpoints()) == 2)
     assert store.verify().findings == []

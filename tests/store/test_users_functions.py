@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from store_kit import Hands
 
 import holdfast
 from holdfast import sync
@@ -25,58 +23,6 @@ def _wait(until: Callable[[], Any]) -> None:
             return
         threading.Event().wait(0.01)
     raise AssertionError("it did not come")
-
-
-@pytest.mark.parametrize("kind", ENDS)
-def test_whatever_a_job_raises_the_schedules_go_on(kind: type[BaseException]) -> None:
-    def job(run: Any) -> None:
-        raise kind
-
-    with sync.open("memory:") as store:
-        agent = store.agent("a")
-        with sync.checkpoints.Scheduler(store, jobs={"job": job}) as scheduler:
-            scheduler.every(0.1, job="job")
-            scheduler.every(0.1, agent, name="checkpoints")
-            for n in range(3):
-                agent.set("n", n)
-                _wait(lambda n=n: len(agent.checkpoints()) > n)
-            _wait(lambda: scheduler.schedules()[1].runs > 1)
-            assert scheduler.schedules()[1].failed == kind.__name__
-
-
-def test_whatever_a_job_on_the_loop_raises_the_program_goes_on() -> None:
-    async def main() -> str | None:
-        async def job(run: Any) -> None:
-            sys.exit("no network")
-
-        hands = Hands()
-        async with holdfast.open("memory:", clock=hands.clock) as store:
-            scheduler = holdfast.checkpoints.Scheduler(store, jobs={"job": job})
-            await scheduler.every(1, job="job")
-            hands.move(2)
-            return (await scheduler.run_due())[0].error
-
-    assert asyncio.run(main()) == "SystemExit"
-
-
-def test_an_interrupt_in_the_main_thread_ends_the_call_and_the_slot_is_run_again() -> None:
-    ran: list[str] = []
-
-    def job(run: Any) -> None:
-        ran.append(run.id)
-        if len(ran) == 1:
-            raise KeyboardInterrupt
-
-    hands = Hands()
-    with sync.open("memory:", clock=hands.clock) as store:
-        scheduler = sync.checkpoints.Scheduler(store, jobs={"one": job, "two": job})
-        scheduler.every(10, job="one")
-        scheduler.every(10, job="two")
-        hands.move(11)
-        with pytest.raises(KeyboardInterrupt):
-            scheduler.run_due()
-        assert [run.outcome for run in scheduler.run_due()] == ["done", "done"]
-        assert len(set(ran)) == 2
 
 
 # what did not run
@@ -103,7 +49,6 @@ def test_what_is_async_is_refused_on_the_blocking_face(form: Any) -> None:
         checkpoints = sync.checkpoints.Checkpoints(agent)
         for give in (
             lambda: sync.checkpoints.Checkpoints(agent, sync=form),
-            lambda: sync.checkpoints.Scheduler(store, jobs={"job": form}),
             lambda: checkpoints.restore("c", validate=form),
             lambda: checkpoints.simulate(form, "c"),
             lambda: checkpoints.operation("o")(form),
@@ -130,14 +75,6 @@ def test_what_only_gives_something_to_await_has_failed() -> None:
                 call()
         with pytest.raises(StateValidationError):
             checkpoints.restore("c", validate=form)
-    hands = Hands()
-    with sync.open("memory:", clock=hands.clock) as store:
-        scheduler = sync.checkpoints.Scheduler(store, jobs={"job": form})
-        scheduler.every(1, job="job")
-        hands.move(2)
-        assert [(run.outcome, run.error) for run in scheduler.run_due()] == [
-            ("failed", "NotRunError")
-        ]
 
 
 def test_on_the_async_face_whatever_gives_something_to_await_is_awaited() -> None:
@@ -154,28 +91,16 @@ def test_on_the_async_face_whatever_gives_something_to_await_is_awaited() -> Non
     async def main() -> None:
         for form in (work, functools.partial(work), Working(), lambda given: work(given)):
             ran.clear()
-            hands = Hands()
-            async with holdfast.open("memory:", clock=hands.clock) as store:
+            async with holdfast.open("memory:") as store:
                 agent = store.agent("a")
                 await agent.set("x", 1)
                 made = await holdfast.checkpoints.Checkpoints(agent, sync=form).create(
                     "c", sync=True
                 )
-                scheduler = holdfast.checkpoints.Scheduler(store, jobs={"job": form})
-                await scheduler.every(1, job="job")
-                hands.move(2)
-                done = await scheduler.run_due()
                 assert made.synchronized
-                assert [run.outcome for run in done] == ["done"]
-                assert len(ran) == 2
+                assert len(ran) == 1
 
     asyncio.run(main())
-
-
-@pytest.mark.parametrize("jobs", [["x"], 5, {1: print}])
-def test_jobs_are_given_by_their_names(jobs: Any) -> None:
-    with sync.open("memory:") as store, pytest.raises(InvalidInputError, match="mapping"):
-        sync.checkpoints.Scheduler(store, jobs=jobs)
 
 
 async def _later(*_: Any) -> int:

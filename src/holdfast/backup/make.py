@@ -193,7 +193,7 @@ def make(core: Core, place: Place, *, name: str, keys: bool, full: bool, unsigne
             made.read(spool, keys)
             announce(core, "backup.progress", name=name, id=run, step="read")
             made.send(spool)
-        return made.finish(name, created, keys)
+        return made.finish(name, created, keys, full)
     except BackupNotFoundError:
         # Sent and gone before it was synced: whoever took this run for dead removed it.
         check_claim(place, run)
@@ -253,19 +253,21 @@ class _Making:
                 pieces = [(part.name, spool.read(part.size)) for part in batch]
                 list(pool.map(lambda piece: self._place.put(*piece), pieces))
 
-    def finish(self, name: str, created: datetime, keys: bool) -> Backup:
+    def finish(self, name: str, created: datetime, keys: bool, full: bool) -> Backup:
         """Write the manifest, which makes it a backup."""
         data = msgspec.msgpack.encode(self._parts)
         listed = Part(self._run, hashlib.sha256(data).digest(), len(data), len(self._parts))
         self._place.put(listed.name, data)
-        core = self._core
-        again = len(self._new) < len(self._parts)
+        core, parent = self._core, "" if full else self._newest()
+        # In a small store a change touches every object: then it rests on none, and was made behind
+        # its parent all the same.
+        again = parent or len(self._new) < len(self._parts)
         backup = Backup(
             id=self._run,
             name=name,
             created=created,
             type="incremental" if again else "full",
-            parent=self._newest() if again else "",
+            parent=parent,
             lineage=core.lineage.hex(),
             encrypted=core.ring is not None,
             keys=keys,

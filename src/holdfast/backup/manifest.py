@@ -150,8 +150,8 @@ class Backup(msgspec.Struct, frozen=True, kw_only=True):
     created: datetime
     """By the clock of the process that made it."""
     type: str
-    """full, or incremental: then it names objects that were sent before, by other backups or by
-    one that was cut short."""
+    """full (all was sent), or incremental: only what the place did not have, from other backups or
+    from one that was cut short."""
     parent: str
     """Of an incremental one, the newest backup of the store before it; empty if there is none,
     because all that was sent before was cut short."""

@@ -32,7 +32,6 @@ from holdfast.checkpoints.schedule import Cron as Cron
 from holdfast.checkpoints.schedule import Every as Every
 from holdfast.checkpoints.schedule import ScheduleInfo as ScheduleInfo
 from holdfast.checkpoints.schedule import Target
-from holdfast.checkpoints.scheduler import Job
 from holdfast.checkpoints.scheduler import Run as Run
 from holdfast.checkpoints.shutdown import Participant as Participant
 from holdfast.checkpoints.shutdown import ShutdownCheckpoints as ShutdownCheckpoints
@@ -251,30 +250,22 @@ class Retention:
         """
 
 class Scheduler:
-    """Checkpoints and jobs at intervals and by the calendar, in one of several processes.
+    """Checkpoints at intervals and by the calendar, in one of several processes.
 
     Inside its block, or between `start` and `stop`, a thread runs what is due, if no other process
     does so already; the others take over when that one ends or is no more. Schedules are stored:
-    they outlive processes, and what was missed meanwhile is run once. `jobs` are the functions
-    that this process can run, by their names; give all processes the same, for one that this
-    process was not given waits until another is the runner. They are called with a
-    `Run`, one after the other, at least once for each slot that is run: what they write to the
-    store is refused once another process has taken over, and done once with `change(id=run.id)`.
-    A job that raises has run, unless the storage could not serve it; the name of its error is
-    kept. Schedules of policies follow `policies`, which knows your defaults and metrics (without
-    it: the two default policies, no metrics of your own); retention that is scheduled follows
-    `rules`, as `Retention` does. `lease` is the time in seconds after which another process takes
-    over from one that is gone.
+    they outlive processes, and what was missed meanwhile is run once. Schedules of policies follow
+    `policies`, which knows your defaults and metrics (without it: the two default policies, no
+    metrics of your own); retention that is scheduled follows `rules`, as `Retention` does. `lease`
+    is the time in seconds after which another process takes over from one that is gone.
 
     Also of the async face, what is due is run in a thread, so that cancelling a task neither stops
-    nor tears what is being saved. There jobs may be async: what they give to be awaited runs in the
-    event loop in which `start` was called.
+    nor tears what is being saved.
     """
     def __init__(
         self,
         store: Store,
         *,
-        jobs: Mapping[str, Job] | None = None,
         policies: Policies | None = None,
         rules: Mapping[str, RetentionRule] | None = None,
         lease: float = 30.0,
@@ -282,30 +273,29 @@ class Scheduler:
     async def every(
         self,
         seconds: float,
-        target: Target | None = None,
+        target: Target,
         *,
         jitter: float = 0.0,
-        job: str | None = None,
         name: str | None = None,
         retention: bool = False,
     ) -> ScheduleInfo:
-        """Make a checkpoint of `target` (or run a job) each so many seconds.
+        """Make a checkpoint of `target` each so many seconds.
 
         By the monotonic clock: setting the wall clock neither leaves out nor repeats any. With
         `jitter` schedules that begin together are spread over so many seconds, each by its name.
         A slot in which nothing was written since the last checkpoint makes none. A schedule of the
-        same name (by default that of the scope, or the job) is replaced, unless it says the same.
+        same target and name (by default that of the scope) gets this interval, and goes on as it is
+        if it has it.
         With `retention` no checkpoints are made: those of `target` that may go are let go. What has
         to be confirmed stays, and the schedule says `failed`: NotConfirmedError.
         """
     async def cron(
         self,
         expression: str,
-        target: Target | None = None,
+        target: Target,
         *,
         zone: str = "UTC",
         jitter: float = 0.0,
-        job: str | None = None,
         name: str | None = None,
         retention: bool = False,
     ) -> ScheduleInfo:

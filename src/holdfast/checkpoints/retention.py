@@ -12,21 +12,19 @@ of a rule.
 
 Clocks are not believed easily. An age counts only if the newest entry of the scope is less than a
 day away from now, and no clock has jumped by as much in the last hundred of a timeline, none of
-which is damaged; and only as far as somebody has seen it pass (`holdfast.checkpoints.retention`).
-A plan that would remove more than a fifth of a scope's checkpoints by age alone, or the newest of
-any type, is not run unless it is confirmed.
+which is damaged. A plan that would remove more than a fifth of a scope's checkpoints by age alone,
+or the newest of any type, is not run unless it is confirmed.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast.checkpoints.group import made_with
 from holdfast.checkpoints.policy.policy import PRIORITIES, policy_of
 from holdfast.checkpoints.policy.policy_engine import stored_policies
 from holdfast.errors import (
@@ -46,7 +44,6 @@ from holdfast.store.inner import (
     Need,
     Operation,
     Stage,
-    StoreHandle,
     beside_pruning,
     end_line,
     forget_rests,
@@ -67,7 +64,6 @@ from holdfast.store.names.face import faced, writes
 from holdfast.store.names.items import TYPES, Checkpoint, Pruned, said
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.threads import Breath, safe_point
-from holdfast.store.read.points import DELETED
 from holdfast.store.store import Store
 
 # ---- rules --------------------------------------------------------------------------------------
@@ -78,14 +74,13 @@ from holdfast.store.store import Store
 class RetentionRule:
     """When a checkpoint may go: it is over a limit, and nothing below keeps it.
 
-    Several limits: `match="any"` takes one that is over any of them, `"all"` only one that is over
-    all that are given. Without a limit nothing goes. Counts are of checkpoints of one timeline that
-    share the rule: a type (with a trigger that has a rule of its own or not), or a policy.
+    Of several limits one is enough. Without a limit nothing goes. Counts are of checkpoints of one
+    timeline that share the rule: a type (with a trigger that has a rule of its own or not), or a
+    policy.
     """
 
     max_age: timedelta | None = None
     max_count: int | None = None
-    match: str = "any"
     min_count: int = 0
     """So many of the newest always stay."""
     min_importance: str | None = None
@@ -98,12 +93,10 @@ class RetentionRule:
             type(self.max_age) is not timedelta or self.max_age <= timedelta(0)
         ):
             raise InvalidInputError("max_age is a timedelta of more than 0")
-        for name, least in (("max_count", 0), ("min_count", 0)):
+        for name in ("max_count", "min_count"):
             value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < least):
-                raise InvalidInputError(f"{name} is a whole number of {least} or more")
-        if self.match not in ("any", "all"):
-            raise InvalidInputError("match is 'any' or 'all' of the limits")
+            if value is not None and (type(value) is not int or value < 0):
+                raise InvalidInputError(f"{name} is a whole number of 0 or more")
         if self.min_importance is not None and self.min_importance not in PRIORITIES:
             raise InvalidInputError(f"min_importance is one of {', '.join(PRIORITIES)}")
 
@@ -112,14 +105,9 @@ class RetentionRule:
 
         Without an age the clock cannot be trusted, and none counts as over.
         """
-        limits: dict[str, bool] = {}
-        if self.max_count is not None:
-            limits["count"] = number >= self.max_count
-        if self.max_age is not None:
-            limits["age"] = age is not None and age > self.max_age
-        if not limits or (self.match == "all" and not all(limits.values())):
-            return ""
-        return " and ".join(name for name, over in limits.items() if over)
+        count = self.max_count is not None and number >= self.max_count
+        aged = self.max_age is not None and age is not None and age > self.max_age
+        return " and ".join(["count"] * count + ["age"] * aged)
 
 
 DEFAULTS: Mapping[str, RetentionRule] = {
@@ -153,11 +141,13 @@ Group = tuple[str, ...]
 
 
 class RuleBook:
-    """The rules of a scope's checkpoints: by type, and what each one says itself.
+    """The rule of each checkpoint of a scope.
 
-    What a checkpoint says (its metadata, or the policy that made it, as that is now) takes the
-    place of a default rule. Beside a rule that was given for its type both are in force: it goes if
-    either lets it go and neither keeps it.
+    It is the one that was given for its type; else what it says itself (its metadata, or the policy
+    that made it, as that is now); else the default one.
+
+    A member of a group goes by what it says itself alone: its type has no part in it, for the
+    others of the group may be of scopes that have made more of that type, or fewer.
     """
 
     def __init__(
@@ -168,20 +158,19 @@ class RuleBook:
         self._policies = policies
         """What policies say of their checkpoints, by their ids."""
 
-    def of(self, one: Checkpoint) -> list[tuple[RetentionRule, Group]]:
-        """The rules in force for a checkpoint, and with which others each counts it."""
+    def of(self, one: Checkpoint) -> tuple[RetentionRule, Group]:
+        """The rule in force for a checkpoint, and with which others it is counted."""
         trigger = str(one.metadata.get("trigger", ""))
         name = f"{one.type}:{trigger}"
         if name not in self._rules:
             name = one.type
+        grouped = bool(said(one.metadata, "group", ""))
         policy = policy_of(one)
         own = _own(self._policies.get(policy, one.metadata.get("retention")))
-        if own is None:
-            return [(self._rules.get(name, RetentionRule()), (name,))]
-        # Those of a policy are counted together, of whatever type they were when it made them.
-        group = ("policy", policy) if policy else ("own", name, repr(own))
-        found: list[tuple[RetentionRule, Group]] = [(own, group)]
-        return [*found, (self._rules[name], (name,))] if name in self._given else found
+        if own is not None and (grouped or name not in self._given):
+            # Those of a policy are counted together, of whatever type they were when it made them.
+            return own, ("policy", policy) if policy else ("own", name, repr(own))
+        return RetentionRule() if grouped else self._rules.get(name, RetentionRule()), (name,)
 
 
 def _own(said: Any) -> RetentionRule | None:
@@ -258,18 +247,13 @@ class Needs:
         self.begun = now.sequence
         """Behind this entry nothing is pruned: undoing an operation takes all that it wrote, and
         undoing a recovery what others wrote meanwhile."""
-        self.entries: set[int] = set()
-        """What others rest on and no checkpoint was found at, of those that were asked about."""
         for need in needs(line, RETENTION):
             self._found.setdefault(need.at, need)
-            if need.reason == "dependency":
-                self.entries.add(need.at)
             if REASONS[need.reason].onward:
                 self.begun = min(self.begun, need.at)
 
     def why(self, one: Checkpoint) -> str:
         """Why a checkpoint stays whatever the rules say; empty if it need not."""
-        self.entries.discard(one.sequence)
         if need := self._found.get(one.sequence):
             return need.text
         return REASONS["since"].text if one.sequence >= self.begun else ""
@@ -288,49 +272,11 @@ class Needs:
         return self._floor.holds(int(number), self._before)
 
 
-class Together:
-    """Keeps the members of a group while any other one stays: they are restored together.
-
-    `staying` gives the checkpoints of a scope that stay by themselves. So members whose rules all
-    let them go do go, one scope after the other. Where damage leaves open what stays of another
-    scope, the members here stay, and all else of this one goes by its rules.
-    """
-
-    def __init__(self, handle: StoreHandle, staying: Callable[[str], Iterable[Checkpoint]]) -> None:
-        self._handle = handle
-        self._staying = staying
-        self._known: dict[str, set[str] | None] = {}
-        """Of each scope, the groups of which a member stays by itself; None: nobody can tell."""
-
-    def judged(self, one: Judged) -> Judged:
-        """What becomes of a checkpoint, its group considered."""
-        group = said(one.checkpoint.metadata, "group", "")
-        if one.stays or not group:
-            return one
-        for scope, _, _ in made_with(self._handle, one.checkpoint):
-            if scope == DELETED:
-                continue
-            if scope not in self._known:
-                self._known[scope] = self._groups(scope)
-            known = self._known[scope]
-            if known is None:
-                why = f"{scope} is damaged, so nobody can tell whether it keeps one of its group"
-                return Judged(one.checkpoint, True, why)
-            if group in known:
-                return Judged(one.checkpoint, True, f"{scope} keeps another one of its group")
-        return one
-
-    def _groups(self, scope: str) -> set[str] | None:
-        try:
-            return {said(other.metadata, "group", "") for other in self._staying(scope)}
-        except StateIntegrityError:  # then what may be needed stays
-            return None
-
-
 # ---- retention ----------------------------------------------------------------------------------
 
 
 ATTEMPTS = 20
+DAY = timedelta(days=1)
 LOOKED_AT = 100
 MOST = 0.2
 """Part of a scope's checkpoints that may go by age alone without being asked about."""
@@ -405,7 +351,9 @@ class Retention:
         """
         handle = self._line(scope)
         handle.history.points.line()  # a scope that is not there has no plan
-        found, now, trusted = self._lines(handle)
+        found = [handle.on(info.name) for info in handle.history.timelines()]
+        now = moment(self._handle.core.clock.claimed())
+        trusted = now if _confirmed(found, now) else None
         notes = []
         if trusted is None:
             notes.append(
@@ -413,38 +361,15 @@ class Retention:
                 "because of its age"
             )
         lines, tallies = [], []
-        together = Together(self._handle, self._staying)
         for line in found:
             with suppress(TimelineNotFoundError):  # ended meanwhile
                 tally = Tally(line.timeline)
                 needs = Needs(line)
-                judged = map(together.judged, self._judged(handle, line, needs, trusted))
-                kept = tuple(one for one in map(tally.count, judged) if whole or one.stays)
+                judged = map(tally.count, self._judged(handle, line, needs, trusted))
+                kept = tuple(one for one in judged if whole or one.stays)
                 lines.append(LinePlan(line.timeline, kept, _floor(line, needs, tally, trusted)))
                 tallies.append(tally)
-                if others := [at for at in needs.entries if at < lines[-1].floor]:
-                    notes.append(
-                        f"of {line.timeline}, {len(others)} states that are no checkpoints stay, "
-                        "for checkpoints of other scopes rest on them"
-                    )
         return RetentionPlan(handle.scope, tuple(lines), tuple(_questions(tallies)), tuple(notes))
-
-    def _lines(self, main: LineHandle) -> tuple[list[LineHandle], datetime, datetime | None]:
-        """The timelines of a scope, what time it is, and the same if it can be believed."""
-        found = [main.on(info.name) for info in main.history.timelines()]
-        now = moment(self._handle.core.clock.claimed())
-        trusted = now if _confirmed(found, now) else None
-        return found, now, trusted
-
-    def _staying(self, scope: str) -> Iterator[Checkpoint]:
-        """Checkpoints of a scope that stay by what is said of them there."""
-        main = self._handle.line(scope)
-        found, _, trusted = self._lines(main)
-        for line in found:
-            with suppress(TimelineNotFoundError):  # ended meanwhile
-                for one in self._judged(main, line, Needs(line), trusted):
-                    if one.stays:
-                        yield one.checkpoint
 
     @writes
     def run(self, what: RetentionPlan | Any, *, confirm: bool = False) -> list[Pruned]:
@@ -511,23 +436,22 @@ class Retention:
     ) -> Iterator[Judged]:
         """What becomes of the checkpoints of a timeline, newest first."""
         cleared = self._cleared(main.scope)
-        ages = Ages(line, now) if now is not None else None
-        counted: dict[Group, int] = {}
+        counted = Counter[Group]()
         book = RuleBook(self._given, _said(main))
         released: set[str] = set()
         history, breath = line.history, Breath()
         for at, sequence, envelope, body in history.points.statements():
             one = history.described(at, line.timeline, sequence, envelope, body)
             released.update(needs.released(one))
-            rules = [(rule, counted.get(group, 0)) for rule, group in book.of(one)]
-            counted.update((group, counted.get(group, 0) + 1) for _, group in book.of(one))
-            why = needs.why(one)
-            if not why and one.id in cleared:
+            rule, group = book.of(one)
+            number, counted[group] = counted[group], counted[group] + 1
+            if why := needs.why(one):
+                yield Judged(one, True, why)
+            elif one.id in cleared:
                 yield Judged(one, False, "cleared")
             else:
-                aged = ages is not None and any(rule.max_age is not None for rule, _ in rules)
-                age = ages.of(one.sequence) if ages is not None and aged else None
-                yield _judge(one, rules, why, released, age)
+                age = now - one.time if now is not None else None
+                yield _judge(one, rule, number, released, age)
             breath()
             safe_point()
 
@@ -640,34 +564,26 @@ def _floor(line: LineHandle, needs: Needs, tally: Tally, now: datetime | None) -
     if keep is not None and keep.count is not None:
         floor = max(floor, head - keep.count)
     elif keep is not None and keep.age is not None and now is not None:
-        floor = max(floor, Ages(line, now).newest_over(keep.age))
+        with suppress(PointNotFoundError):  # all of it is younger
+            floor = max(floor, line.history.points.at_time(microseconds(now - keep.age)))
     floor = min(floor, needs.begun)
     below = line.history.points.line().floor.sequence
     return max(floor, below) if tally.gone or floor > below else 0
 
 
 def _judge(
-    one: Checkpoint,
-    rules: list[tuple[RetentionRule, int]],
-    why: str,
-    released: set[str],
-    age: timedelta | None,
+    one: Checkpoint, rule: RetentionRule, number: int, released: set[str], age: timedelta | None
 ) -> Judged:
-    """Whether it stays, by each of its rules and how many newer ones that counts."""
-    if why:
-        return Judged(one, True, why)
-    for rule, number in rules:
-        if number < rule.min_count:
-            return Judged(one, True, f"one of the newest {rule.min_count}")
-        least = rule.min_importance
-        if least is not None and importance(one) >= PRIORITIES.index(least):
-            return Judged(one, True, f"its priority is {least} or above")
-    if any(rule.until_released for rule, _ in rules):
+    """Whether it stays by its rule, which counts so many newer ones."""
+    if number < rule.min_count:
+        return Judged(one, True, f"one of the newest {rule.min_count}")
+    least = rule.min_importance
+    if least is not None and importance(one) >= PRIORITIES.index(least):
+        return Judged(one, True, f"its priority is {least} or above")
+    if rule.until_released:
         done = one.id in released
         return Judged(one, not done, "no longer needed" if done else "not released")
-    # One that is over a count goes, whatever the clock says; only what is left goes by age alone.
-    reasons = sorted(filter(None, (rule.over(n, age) for rule, n in rules)), reverse=True)
-    over = reasons[0] if reasons else ""
+    over = rule.over(number, age)
     of = next((f" ({tag})" for tag in one.tags if tag.startswith("policy:")), "")
     return Judged(one, not over, f"over its {over}" if over else f"within its rule{of}")
 
@@ -735,97 +651,3 @@ def _both(now: RetentionPlan, asked: RetentionPlan) -> RetentionPlan:
         )
         lines.append(LinePlan(line.timeline, judged, min(floors.get(line.timeline, 0), line.floor)))
     return RetentionPlan(now.scope, tuple(lines))
-
-
-# ---- entry ages ---------------------------------------------------------------------------------
-# How old entries are, by time that somebody saw pass.
-#
-# A wall clock can be wrong by years when a process starts, and nothing in that process would tell.
-# So an age is the sum of what lies between neighbouring entries, up to now, and of that only counts
-# what is at most a day, or what one process has seen pass on its monotonic clock. Whatever else a
-# clock says was seen by nobody: things stay longer by it, and never go earlier.
-
-
-DAY = timedelta(days=1)
-_DAY = DAY // timedelta(microseconds=1)
-
-
-class Ages:
-    """Ages of the entries of one timeline, asked for newest first.
-
-    It reads a few entries for each day that has passed, not all of them. Of pruned history only
-    kept states tell when they were.
-    """
-
-    def __init__(self, line: LineHandle, now: datetime) -> None:
-        self._now = now
-        self._points = line.history.points
-        self._line = self._points.line()
-        floor = self._line.floor
-        self._first = max(floor.sequence, self._line.ledger.before)
-        self._kept = sorted(at for at in floor.bases if at <= self._first)
-        self._read: dict[int, tuple[int, bytes, int] | None] = {}
-        self._at = self._index(self._line.sequence)
-        newest = self._moment(self._at)
-        since = microseconds(now) - newest[0] if newest is not None else 0
-        self._age = since if abs(since) <= _DAY else 0
-
-    def of(self, sequence: int) -> timedelta:
-        """The age of an entry that is not newer than the one asked for before."""
-        at = self._index(sequence)
-        self._age += self._between(at, self._at)
-        self._at = at
-        self._read = {at: self._read[at]} if at in self._read else {}
-        return timedelta(microseconds=self._age)
-
-    def newest_over(self, age: timedelta) -> int:
-        """The newest entry that is over an age; 0 if none is."""
-        time = microseconds(self._now - age)
-        with suppress(PointNotFoundError):  # all of it is younger
-            while True:
-                found = self._points.at_time(time)
-                missing = age - self.of(found)
-                moment = self._moment(self._at)
-                if missing <= timedelta(0) or moment is None:
-                    return found if missing <= timedelta(0) else 0
-                time = moment[0] - missing // timedelta(microseconds=1)
-        return 0
-
-    def _index(self, sequence: int) -> int:
-        """The place of an entry among those that can be read."""
-        if sequence <= self._first:
-            return bisect_left(self._kept, sequence)
-        return len(self._kept) + sequence - self._first - 1
-
-    def _sequence(self, at: int) -> int:
-        """The entry at a place."""
-        kept = len(self._kept)
-        return self._kept[at] if at < kept else self._first + 1 + at - kept
-
-    def _between(self, low: int, high: int) -> int:
-        """Microseconds that were seen to pass from one to the other."""
-        before, after = self._moment(low), self._moment(high)
-        if low >= high or before is None or after is None:
-            return 0
-        passed = after[0] - before[0]
-        if abs(passed) <= _DAY:
-            return passed
-        if high - low == 1:
-            if self._sequence(high) - self._sequence(low) > 1:
-                return 0  # a step may have been noted in what is pruned between them
-            return passed if before[1] == after[1] and not after[2] else 0
-        middle = (low + high) // 2
-        return self._between(low, middle) + self._between(middle, high)
-
-    def _moment(self, at: int) -> tuple[int, bytes, int] | None:
-        """Time, writer and the step of its clock; None if the entry cannot be read."""
-        if at not in self._read:
-            key = rowkinds.entry(self._line.prefix, self._sequence(at))
-            row = self._line.ledger.storage.get([key])[0]
-            try:
-                envelope, body = self._line.ledger.open_entry(key, row or b"")
-                self._read[at] = (body.time, envelope.writer, body.step)
-            except (PrunedError, StateIntegrityError):
-                # what cannot be read tells no time: things stay longer
-                self._read[at] = None
-        return self._read[at]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,19 +30,16 @@ from holdfast.store.names.scope import Scope, check_key
 # A **slot** is one occasion of a schedule. Of an interval the slots are numbered; of a calendar
 # they are moments, whole seconds since 1970, so that each is there once, whatever the clocks do.
 #
-# What a calendar schedule has behind it is kept as **stretches** of time. There is one, which
-# grows, as long as the clock goes on as clocks should. If slots lie behind a pause or a jump, the
-# first of them is run for all, and a new stretch begins where the clock is now: should the clock go
-# back, neither is that slot run again nor are those of the right time left out.
+# A calendar schedule knows up to which moment its slots are done. If several lie behind that, the
+# first of them is run for all. If the clock goes back, it goes on from there: a slot that comes
+# again makes no second checkpoint, for its checkpoint has an id.
 
 
 SHORTEST, LONGEST = 0.1, 366 * 86_400.0
 """Seconds of an interval."""
 MOST_JITTER = 86_400.0
-STRETCHES = 8
-"""More are kept of no schedule: the oldest is for a clock that goes back behind all others."""
-
-Stretches = tuple[tuple[int, int], ...]
+Done = tuple[tuple[int, int], ...]
+"""Of a calendar: up to which moment its slots are done, twice, as the last item."""
 
 
 class Every(msgspec.Struct, frozen=True, array_like=True, tag="every"):
@@ -153,47 +150,19 @@ def on_grid(when: Every, due: float, now: float) -> float:
     return due + when.seconds * (max(now - due, 0.0) // when.seconds + 1)
 
 
-def next_slot(when: Cron, done: Stretches, now: int) -> int | None:
-    """The first slot that is not done; the clock says behind which stretch to look."""
-    here = _stretch_at(done, now)
-    slot = when.after(done[here][1] if here is not None else now)
-    for begin, end in done:
-        if slot is not None and begin <= slot <= end:
-            slot = when.after(end)
-    return slot
+def next_slot(when: Cron, done: Done) -> int | None:
+    """The first slot that is not done."""
+    return when.after(done[-1][1])
 
 
-def with_now(done: Stretches, now: int) -> Stretches:
-    """Stretches for a clock that stands before all of them: what comes from now on counts."""
-    return done if _stretch_at(done, now) is not None else _joined([*done, (now, now)])
+def done_until(moment: int) -> Done:
+    """That all slots up to a moment are done."""
+    return ((moment, moment),)
 
 
-def with_slot(when: Cron, done: Stretches, slot: int, now: int) -> Stretches:
-    """Stretches after a slot was run at a moment, for itself and for all until then."""
-    found = list(with_now(done, slot))
-    here = _stretch_at(done, now)
-    if here is not None:
-        found[here] = (found[here][0], max(found[here][1], slot))
-    following = when.after(slot)
-    if following is not None and following <= now:
-        found.append((now, now))
-    return _joined(found)
-
-
-def _stretch_at(done: Stretches, now: int) -> int | None:
-    """The last stretch that has begun."""
-    return next((n for n in range(len(done) - 1, -1, -1) if done[n][0] <= now), None)
-
-
-def _joined(stretches: Sequence[tuple[int, int]]) -> Stretches:
-    """In order, without overlaps, not too many."""
-    joined: list[tuple[int, int]] = []
-    for begin, end in sorted(stretches):
-        if joined and begin <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
-        else:
-            joined.append((begin, end))
-    return tuple(joined[-STRETCHES:])
+def believed(done: Done, now: int) -> Done:
+    """The same; if that lies ahead, the clock went back, and what comes from now on counts."""
+    return done if done and done[-1][1] <= now else done_until(now)
 
 
 # ---- schedule -----------------------------------------------------------------------------------
@@ -221,14 +190,14 @@ class Schedule(msgspec.Struct, frozen=True, array_like=True):
     """Random: slots of a schedule that is added anew are others."""
     when: When
     scope: str | None
-    """A checkpoint is made of it; None: a job is run."""
+    """A checkpoint is made of it; None: it is of an older version, and runs a job no longer."""
     timeline: str
     job: str | None
+    """Of an older version."""
     runs: int = 0
     at: int = 0
     """Microseconds since 1970, as claimed, of the last run; before the first one, of the adding."""
-    done: Stretches = ()
-    """Of a calendar: the time whose slots are done."""
+    done: Done = ()
     failed: str | None = None
     """The name of the error with which it ended last."""
     policy: str | None = None
@@ -242,20 +211,9 @@ class Schedule(msgspec.Struct, frozen=True, array_like=True):
         return shift(f"{self.name}\0{self.scope}", self.when.jitter)
 
     @property
-    def saves(self) -> bool:
-        """Whether checkpoints are made by it."""
-        return self.scope is not None and not self.retention
-
-    def same(self, other: Schedule) -> bool:
-        """Whether both say the same, however far they are."""
-        return self.when == other.when and self.is_of(other)
-
-    def is_of(self, other: Schedule) -> bool:
-        """Whether both are about the same, whenever that is."""
-        return self._about() == other._about()
-
-    def _about(self) -> tuple[Any, ...]:
-        return (self.scope, self.timeline, self.job, self.policy, self.retention)
+    def target(self) -> tuple[Any, ...]:
+        """What it is of, whenever that is."""
+        return (self.scope, self.timeline, self.policy, self.retention)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,8 +224,7 @@ class ScheduleInfo:
     when: When | None = None
     """None only if it is damaged."""
     scope: str | None = None
-    """Of what checkpoints are made; None if a job is run."""
-    job: str | None = None
+    """Of what checkpoints are made."""
     runs: int = 0
     last: datetime | None = None
     """When it ran last, by the clock of the process that did it."""
@@ -304,23 +261,18 @@ class Schedules:
         self,
         name: str,
         when: When,
-        scope: str | None,
+        scope: str,
         timeline: str,
-        job: str | None,
         *,
         policy: str | None = None,
         retention: bool = False,
-        named: bool = True,
     ) -> Schedule:
-        """Add or replace a schedule; one that says the same already goes on as it is.
-
-        If nobody gave it its name, one of something else that has it is not replaced.
-        """
+        """Add a schedule, or give one another time; one that says the same goes on as it is."""
         now = self.core.clock.claimed()
         name = check_name(name, owner=policy is not None)
-        done = ((now // 1_000_000,) * 2,) if isinstance(when, Cron) else ()
+        done = done_until(now // 1_000_000) if isinstance(when, Cron) else ()
         new = Schedule(
-            name, os.urandom(16), when, scope, timeline, job, at=now, done=done, policy=policy,
+            name, os.urandom(16), when, scope, timeline, None, at=now, done=done, policy=policy,
             retention=retention,
         )  # fmt: skip
         kept = new
@@ -329,12 +281,12 @@ class Schedules:
         def made(before: bytes | None) -> bytes:
             nonlocal kept
             old = self._read(key, before)
-            if old is not None and not named and not old.is_of(new):
+            if old is not None and old.scope is not None and old.target != new.target:
                 raise InvalidInputError(
                     f"there is a schedule {name!r} already, of something else: give this one "
-                    "another name="
+                    "another name=, or remove that one"
                 )
-            kept = old if old is not None and old.same(new) else new
+            kept = old if old is not None and (old.when, old.target) == (when, new.target) else new
             return before if before is not None and kept is old else _encode(new)
 
         self.cells.replace(name, made)
@@ -390,7 +342,6 @@ class Schedules:
             schedule.name,
             schedule.when,
             schedule.scope,
-            schedule.job,
             schedule.runs,
             moment(schedule.at) if schedule.runs else None,
             None if due is None else moment(int(due * 1_000_000)),
@@ -404,7 +355,7 @@ class Schedules:
         """About when a schedule is due, in seconds since 1970, behind now."""
         when = schedule.when
         if isinstance(when, Cron):
-            slot = next_slot(when, schedule.done, int(now - schedule.shift))
+            slot = next_slot(when, believed(schedule.done, int(now - schedule.shift)))
             if slot is not None and slot + schedule.shift <= now:
                 slot = when.after(int(now))
             return None if slot is None else slot + schedule.shift
@@ -422,16 +373,14 @@ def check_name(name: str, *, owner: bool = False) -> str:
         ) from None
 
 
-def target_of(core: Core, target: Target | None) -> tuple[str | None, str]:
+def target_of(core: Core, target: Target) -> tuple[Scope, str]:
     """(scope, timeline) of what checkpoints are to be made; a state of another store is refused."""
-    if target is None or isinstance(target, Scope):
-        return str(target) if target else None, "main"
-    if isinstance(target, str):
-        return str(Scope.parse(target)), "main"
+    if isinstance(target, Scope | str):
+        return target if isinstance(target, Scope) else Scope.parse(target), "main"
     scope, timeline = getattr(target, "scope", None), getattr(target, "timeline", None)
     if not isinstance(scope, Scope) or not isinstance(timeline, str):
         raise InvalidInputError("a checkpoint is made of a state, or of a scope as in 'agent:7'")
     line = getattr(target, "_handle", target)
     if isinstance(line, LineHandle):
         check_own(core, f"that state of {scope}", line)
-    return str(scope), timeline
+    return scope, timeline

@@ -8,8 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -24,14 +23,14 @@ from holdfast.checkpoints.schedule import (
     Schedules,
     Target,
     When,
+    believed,
     cron,
+    done_until,
     every,
     next_slot,
     on_grid,
     target_of,
     waiting,
-    with_now,
-    with_slot,
 )
 from holdfast.errors import (
     HoldfastError,
@@ -44,27 +43,27 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.store.inner import Asking, Core, Lease, core_of
-from holdfast.store.names.arguments import by_name, check_flag, check_plain_function, ran
+from holdfast.store.names.arguments import check_flag
 from holdfast.store.names.background import Background, Startable
 from holdfast.store.names.cause import acting
 from holdfast.store.names.cells import Swap
-from holdfast.store.names.face import calls, ends, faced, here, writes
+from holdfast.store.names.face import ends, faced, here, writes
 from holdfast.store.names.items import Checkpoint
 from holdfast.store.names.scope import Scope
-from holdfast.store.names.threads import is_interrupt, safe_point, undivided
+from holdfast.store.names.threads import undivided
 from holdfast.store.store import Store
 
 if TYPE_CHECKING:
-    from holdfast.store.names.threads import OnLoop
+    pass
 
 
 # ---- runner -------------------------------------------------------------------------------------
 # Running schedules: one runner among all processes, one timer.
 #
 # Whoever holds the lease `LEASE` runs what is due; the others look now and then whether it is free.
-# All that a runner writes is under the lease: checkpoints, what jobs write, and the cells that say
-# how far schedules are. A slot's checkpoint has an id made from schedule and slot. So a runner that
-# was stopped and overtaken can write nothing, and one that takes over after a kill between a
+# All that a runner writes is under the lease: checkpoints, what retention drops, and the cells that
+# say how far schedules are. A slot's checkpoint has an id made from schedule and slot. So a runner
+# that was stopped and overtaken can write nothing, and one that takes over after a kill between a
 # checkpoint and its cell makes no second one.
 #
 # Slots in which an agent had written nothing since its last checkpoint are left out, and nothing is
@@ -93,23 +92,20 @@ _log = logging.getLogger("holdfast.schedules")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One occasion of a schedule; what a job is called with."""
+    """One occasion of a schedule, and what became of it."""
 
     schedule: str
     slot: int
     """Of an interval, its number from 1 on; of a calendar, its moment in seconds since 1970."""
     id: str
-    """The same however often this slot is tried: for `change(id=run.id)`."""
+    """The same however often this slot is tried."""
     outcome: str = "due"
-    """Once it was its turn: saved, repeated (saved before), unchanged (since the last checkpoint),
-    unmet (the conditions of its policy), overtaken (by another checkpoint), absent (no such scope
-    or policy), disabled (by the environment), done, unknown job (in this process) or failed."""
+    """saved, repeated (saved before), unchanged (since the last checkpoint), unmet (the conditions
+    of its policy), overtaken (by another checkpoint), absent (no such scope or policy), disabled
+    (by the environment), done (retention) or failed."""
     checkpoint: Checkpoint | None = None
     error: str | None = None
     """The name of the error."""
-
-
-Job = Callable[[Run], Any]
 
 
 @dataclass(slots=True, eq=False)
@@ -132,16 +128,8 @@ class _Entry:
 class Runner:
     """What is due, and running it; used by one thread at a time."""
 
-    def __init__(
-        self,
-        core: Core,
-        jobs: Mapping[str, Job],
-        duration: float,
-        engine: Engine,
-        retention: Retention,
-    ) -> None:
+    def __init__(self, core: Core, duration: float, engine: Engine, retention: Retention) -> None:
         self.core = core
-        self.jobs = jobs
         self.engine = engine
         self.retention = retention
         self.schedules = Schedules(core)
@@ -151,8 +139,6 @@ class Runner:
         self._counted: bytes | None = None
         self._fresh = True
         """All cells have to be read again."""
-        self._until = 0.0
-        """What is due until then is run."""
         self._look = 0.0
         """When to look what others added."""
         self._offset = 0.0
@@ -160,29 +146,27 @@ class Runner:
 
     # turns
 
-    def turn(self, *, more: bool = False) -> tuple[list[Run], float]:
-        """Run some of what is due, if this is the runner; seconds to wait for the next turn.
-
-        0: not all of it was run. With `more`, only of what was due in the turn before.
-        """
+    def turn(self) -> tuple[list[Run], float]:
+        """Run what is due, if this is the runner; seconds to wait for the next turn."""
         lease = self._held()
         if lease is None:
             return [], LOOK
+        ran: list[Run] = []
         try:
             with lease.fencing(), acting("scheduler"):
                 self._follow()
-                if not more:
-                    self._until = self.core.clock.ticks()
-                ran = self._run(self._due(), lease)
+                due = self._due()
+                while due:
+                    ran += self._run(due[:TOGETHER], lease)
+                    due = due[TOGETHER:]
         except LeaseLostError:
             self.release()
             return [], LOOK
         except BaseException:
             self._forget()  # what was due and is not run yet is found again
             raise
-        if (due := self._next_due()) <= self._until:
-            return ran, 0.0
-        return ran, min(max(due - self.core.clock.ticks(), GRAIN), LOOK)
+        next_due = min((entry.due for entry in self._entries.values()), default=math.inf)
+        return ran, min(max(next_due - self.core.clock.ticks(), GRAIN), LOOK)
 
     @property
     def held(self) -> bool:
@@ -264,10 +248,10 @@ class Runner:
 
     def _plan_cron(self, entry: _Entry, when: Cron, ticks: float) -> None:
         now = self._own_time(entry.schedule)
-        done = with_now(entry.schedule.done, int(now))
+        done = believed(entry.schedule.done, int(now))
         entry.schedule = msgspec.structs.replace(entry.schedule, done=done)
         try:
-            slot = next_slot(when, done, int(now))
+            slot = next_slot(when, done)
         except InvalidInputError:  # no such zone on this machine
             _log.exception("the schedule %r cannot be run here", entry.schedule.name)
             slot = None
@@ -280,13 +264,11 @@ class Runner:
         return self.core.clock.claimed() / 1_000_000 - schedule.shift
 
     def _due(self) -> list[_Entry]:
-        """Schedules whose time has come; some of them if they are many."""
-        ready = [entry for entry in self._entries.values() if entry.due <= self._until]
-        ready.sort(key=lambda entry: entry.due)
-        return [entry for entry in ready[:TOGETHER] if self._choose(entry)]
-
-    def _next_due(self) -> float:
-        return min((entry.due for entry in self._entries.values()), default=math.inf)
+        """Schedules whose time has come; checkpoints are made before old ones are let go."""
+        now = self.core.clock.ticks()
+        ready = [entry for entry in self._entries.values() if entry.due <= now]
+        ready.sort(key=lambda entry: (entry.schedule.retention, entry.due))
+        return [entry for entry in ready if self._choose(entry)]
 
     def _choose(self, entry: _Entry) -> bool:
         """Set the slot to run; False if the wall clock says that it is not yet time."""
@@ -295,7 +277,7 @@ class Runner:
             entry.slot = schedule.runs + 1
             return True
         now = int(self._own_time(schedule))
-        slot = next_slot(schedule.when, schedule.done, now)
+        slot = next_slot(schedule.when, schedule.done)
         if slot is None or slot > now:
             self._plan(entry)
             return False
@@ -305,17 +287,9 @@ class Runner:
     # running
 
     def _run(self, due: list[_Entry], lease: Lease) -> list[Run]:
-        saving = [entry for entry in due if entry.schedule.saves]
-        working = [entry for entry in due if not entry.schedule.saves]
-        ran = self._save(saving, lease)
-        for entry in working:
-            if not self._sure(lease):
-                raise lease.lost()
-            ran.append(self._work(entry, lease))
-        return ran
-
-    def _save(self, due: list[_Entry], lease: Lease) -> list[Run]:
-        """Checkpoints of what has been written since the last ones."""
+        """Checkpoints of what has been written since the last ones, and retention."""
+        if not self._sure(lease):
+            raise lease.lost()
         heads = [entry.head for entry in due]
         outcomes = {
             entry.key: Saved("unchanged", head=head)
@@ -350,46 +324,18 @@ class Runner:
     def _asked(self, entry: _Entry) -> tuple[Wanted, Callable[[], None]] | Saved:
         """The checkpoint of a slot, and what to do once it is made; or why there is none."""
         schedule = entry.schedule
-        if schedule.policy is None:
-            return _wanted(entry), lambda: None
+        if schedule.scope is None:
+            return Saved("absent")  # a job, of an older version
         try:
-            return self.engine.scheduled(Scope.parse(schedule.scope or ""), schedule.policy)
+            if schedule.retention:
+                with suppress(ScopeNotFoundError):  # until there is one
+                    self.retention.run(schedule.scope)
+                return Saved("done")
+            if schedule.policy is not None:
+                return self.engine.scheduled(Scope.parse(schedule.scope), schedule.policy)
         except HoldfastError as error:
             return Saved("failed", error=error)
-
-    def _retain(self, run: Run, schedule: Schedule) -> Any:
-        with suppress(ScopeNotFoundError):  # until there is one
-            self.retention.run(schedule.scope)
-
-    def _work(self, entry: _Entry, lease: Lease) -> Run:
-        run, schedule = _due_run(entry), entry.schedule
-        job = self.jobs.get(schedule.job or "")
-        if schedule.retention:
-            job = partial(self._retain, schedule=schedule)
-        if job is None:
-            # Another process may have it: the slot is not used up.
-            _log.error(
-                "the schedule %r runs the job %r, which is not named in jobs= of this process",
-                run.schedule,
-                entry.schedule.job,
-            )
-            self._again(entry)
-            return replace(run, outcome="unknown job")
-        told = None
-        try:
-            ran(job(run), f"the job {schedule.job!r}")
-        except (LeaseLostError, StoreClosedError):
-            raise
-        except BaseException as error:  # also what would end the program, or this thread
-            if is_interrupt(error):
-                raise
-            _log.exception("the job of the schedule %r failed", run.schedule)
-            told = type(error).__name__
-            if isinstance(error, _PASSING):
-                self._again(entry)
-                return replace(run, outcome="failed", error=told)
-        self._store([(entry, told)], lease)
-        return replace(run, outcome="failed" if told else "done", error=told)
+        return _wanted(entry), lambda: None
 
     def _again(self, entry: _Entry) -> None:
         """The storage could not serve: the same slot, after a while."""
@@ -401,8 +347,7 @@ class Runner:
         schedule = entry.schedule
         done = schedule.done
         if isinstance(schedule.when, Cron):
-            now = int(self._own_time(schedule))
-            done = with_slot(schedule.when, done, entry.slot, now)
+            done = done_until(max(entry.slot, int(self._own_time(schedule))))
         at = self.core.clock.claimed() if runs > schedule.runs else schedule.at
         return msgspec.structs.replace(schedule, runs=runs, at=at, done=done, failed=failed)
 
@@ -463,50 +408,31 @@ def _wanted(entry: _Entry) -> Wanted:
 # ---- scheduler ----------------------------------------------------------------------------------
 
 
-def _on_loop(jobs: Any, loop: OnLoop) -> Any:
-    """Jobs that may be async, as plain functions: what they give to be awaited runs in the loop."""
-    return {
-        name: loop.wrap(job, f"the job {name!r}") for name, job in by_name(jobs, "jobs").items()
-    }
-
-
 @faced
 class Scheduler(Startable):
-    """Checkpoints and jobs at intervals and by the calendar, in one of several processes.
+    """Checkpoints at intervals and by the calendar, in one of several processes.
 
     Inside its block, or between `start` and `stop`, a thread runs what is due, if no other process
     does so already; the others take over when that one ends or is no more. Schedules are stored:
-    they outlive processes, and what was missed meanwhile is run once. `jobs` are the functions
-    that this process can run, by their names; give all processes the same, for one that this
-    process was not given waits until another is the runner. They are called with a
-    `Run`, one after the other, at least once for each slot that is run: what they write to the
-    store is refused once another process has taken over, and done once with `change(id=run.id)`.
-    A job that raises has run, unless the storage could not serve it; the name of its error is
-    kept. Schedules of policies follow `policies`, which knows your defaults and metrics (without
-    it: the two default policies, no metrics of your own); retention that is scheduled follows
-    `rules`, as `Retention` does. `lease` is the time in seconds after which another process takes
-    over from one that is gone.
+    they outlive processes, and what was missed meanwhile is run once. Schedules of policies follow
+    `policies`, which knows your defaults and metrics (without it: the two default policies, no
+    metrics of your own); retention that is scheduled follows `rules`, as `Retention` does. `lease`
+    is the time in seconds after which another process takes over from one that is gone.
 
     Also of the async face, what is due is run in a thread, so that cancelling a task neither stops
-    nor tears what is being saved. There jobs may be async: what they give to be awaited runs in the
-    event loop in which `start` was called.
+    nor tears what is being saved.
     """
 
-    @calls(jobs=_on_loop)
     def __init__(
         self,
         store: Store,
         *,
-        jobs: Mapping[str, Job] | None = None,
         policies: Policies | None = None,
         rules: Mapping[str, RetentionRule] | None = None,
         lease: float = 30.0,
     ) -> None:
         if not isinstance(store, Store):
             raise InvalidInputError("a scheduler is made from an open store of the same face")
-        self._jobs = by_name(jobs, "jobs")
-        for name, job in self._jobs.items():
-            check_plain_function(job, f"the job {name!r}")
         self._core = core_of(store)
         self._core.check_store()
         if policies is not None and not isinstance(policies, Policies):
@@ -515,10 +441,10 @@ class Scheduler(Startable):
                 "of holdfast.sync, a holdfast.sync.checkpoints.Policies"
             )
         engine = (policies or Policies(store, watch=False))._engine
-        self._runner = Runner(self._core, self._jobs, lease, engine, Retention(store, rules=rules))
+        self._runner = Runner(self._core, lease, engine, Retention(store, rules=rules))
         self._schedules = self._runner.schedules
         self._lock = threading.RLock()
-        """Held by whoever uses the runner; a job may stop its own scheduler."""
+        """Held by whoever uses the runner."""
         self._background = Background(
             self._core, "holdfast-schedules", LOOK, self._turn, self._release
         )
@@ -529,33 +455,32 @@ class Scheduler(Startable):
     def every(
         self,
         seconds: float,
-        target: Target | None = None,
+        target: Target,
         *,
         jitter: float = 0.0,
-        job: str | None = None,
         name: str | None = None,
         retention: bool = False,
     ) -> ScheduleInfo:
-        """Make a checkpoint of `target` (or run a job) each so many seconds.
+        """Make a checkpoint of `target` each so many seconds.
 
         By the monotonic clock: setting the wall clock neither leaves out nor repeats any. With
         `jitter` schedules that begin together are spread over so many seconds, each by its name.
         A slot in which nothing was written since the last checkpoint makes none. A schedule of the
-        same name (by default that of the scope, or the job) is replaced, unless it says the same.
+        same target and name (by default that of the scope) gets this interval, and goes on as it is
+        if it has it.
         With `retention` no checkpoints are made: those of `target` that may go are let go. What has
         to be confirmed stays, and the schedule says `failed`: NotConfirmedError.
         """
-        return self._put(every(seconds, jitter), target, job, name, retention)
+        return self._put(every(seconds, jitter), target, name, retention)
 
     @writes
     def cron(
         self,
         expression: str,
-        target: Target | None = None,
+        target: Target,
         *,
         zone: str = "UTC",
         jitter: float = 0.0,
-        job: str | None = None,
         name: str | None = None,
         retention: bool = False,
     ) -> ScheduleInfo:
@@ -564,32 +489,18 @@ class Scheduler(Startable):
         Each moment that the expression names is run once, through daylight saving and whatever
         else is done to clocks; of several that were missed, one is run.
         """
-        return self._put(cron(expression, zone, jitter), target, job, name, retention)
+        return self._put(cron(expression, zone, jitter), target, name, retention)
 
-    def _put(
-        self,
-        when: When,
-        target: Target | None,
-        job: str | None,
-        name: str | None,
-        retention: bool,
-    ) -> ScheduleInfo:
+    def _put(self, when: When, target: Target, name: str | None, retention: bool) -> ScheduleInfo:
         check_flag(retention, "retention")
         scope, timeline = target_of(self._schedules.core, target)
-        if (scope is None) == (job is None):
-            raise InvalidInputError("give either what a checkpoint is made of, or job=")
-        if retention and (scope is None or timeline != "main"):
+        if retention and timeline != "main":
             raise InvalidInputError("retention is of a scope, with all of its timelines")
-        if job is not None and (not isinstance(job, str) or not job):
-            raise InvalidInputError("a job is given by its name; jobs= has the functions")
-        if job is not None and self._jobs and job not in self._jobs:
-            raise InvalidInputError(f"this scheduler has no job {job!r}; name it in jobs=")
-        default = job or (f"{scope}" if timeline == "main" else f"{scope}/{timeline}")
+        default = f"{scope}" if timeline == "main" else f"{scope}/{timeline}"
         if retention:
             default = f"retention/{scope}"
-        made = self._schedules.put(
-            name or default, when, scope, timeline, job, retention=retention, named=bool(name)
-        )
+        name = name or default
+        made = self._schedules.put(name, when, str(scope), timeline, retention=retention)
         self._stir()
         return self._schedules.info(made)
 
@@ -609,7 +520,6 @@ class Scheduler(Startable):
 
     # running
 
-    @calls()
     @here(awaited=True)
     def start(self) -> None:
         """Begin to run what is due, in a thread, until `stop` or the end of the store."""
@@ -620,7 +530,7 @@ class Scheduler(Startable):
     def stop(self) -> None:
         """Stop running, after what is being saved or done just now; another may take over."""
         self._background.stop()
-        self._release()  # also if a job stops it, whose turn is not waited for
+        self._release()
 
     def _release(self) -> None:
         with self._lock:
@@ -631,23 +541,15 @@ class Scheduler(Startable):
         """Whether this process runs the schedules, as far as it knows; if not, another may."""
         return self._runner.held
 
-    @calls()
     @writes
     def run_due(self) -> list[Run]:
         """Run what is due now, if no other process does so, in this thread; for loops of your own.
 
         From then on this process is the runner, until `stop`.
         """
-        found: list[Run] = []
-        with self._lock:
-            while True:
-                safe_point()
-                with undivided():
-                    ran, pause = self._runner.turn(more=bool(found))
-                found += ran
-                if pause:
-                    return found
+        with self._lock, undivided():
+            return self._runner.turn()[0]
 
     def _turn(self) -> float:
         with self._lock:
-            return float(self._runner.turn()[1])
+            return self._runner.turn()[1]

@@ -69,8 +69,7 @@ class ShutdownCheckpoints:
         self._core = core
         self._lines: dict[tuple[Scope, str], None] = {}
         for one in () if scopes is None else listed(scopes, "scopes"):
-            scope, timeline = target_of(core, one)
-            self._lines[Scope.parse(scope or ""), timeline] = None
+            self._lines[target_of(core, one)] = None
         self._noting = _Noting(self._lines) if scopes is None else None
         self._participants = participations(core, participants)
         self._lines.update((one.line, None) for one in self._participants)
@@ -303,13 +302,12 @@ class Participation:
     """One participant, and the timeline that keeps what it holds."""
 
     def __init__(self, core: Core, target: Any, participant: Participant) -> None:
-        scope, timeline = target_of(core, target)
-        self.line = (Scope.parse(scope or ""), timeline)
+        self.line = target_of(core, target)
         self.book = Book(State(LineHandle(core, *self.line)), COLLECTED, Collected)
         self._participant = participant
         for name in ("collect", "restore"):
             function = getattr(participant, name, None)
-            check_plain_function(function, f"{name} of what takes part for {scope}")
+            check_plain_function(function, f"{name} of what takes part for {self.line[0]}")
 
     def kept(self) -> list[Any]:
         """What was collected, as the only item; empty if nothing was, or somebody took it."""

@@ -71,7 +71,7 @@ SHAPES = {
     "RetentionPlan": "scope, timelines=lines, questions, notes",
     "Reverted": "scope, timeline, entry, done, left, dry_run, diff",
     "Run": "schedule, slot, outcome, checkpoint=checkpoint.id, error",
-    "ScheduleInfo": "name, when, scope, timeline, job, policy, retention, runs, last, next, "
+    "ScheduleInfo": "name, when, scope, timeline, policy, retention, runs, last, next, "
     "failed, damage",
     "Scrubbed": "entries, finished, healed, findings, seconds",
     "SyncedReplica": "url, made, rows, removed, bytes, findings, error, ok",

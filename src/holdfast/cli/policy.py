@@ -203,7 +203,7 @@ def _of(one: ScheduleInfo) -> str | None:
     if one.retention:
         return f"retention of {one.scope}"
     line = "" if one.timeline == "main" else f" {one.timeline}"
-    return f"{one.scope}{line}" if one.scope is not None else f"job {one.job}"
+    return f"{one.scope}{line}" if one.scope is not None else "a job, of an older version"
 
 
 @schedule.verb("add SCOPE")
@@ -252,17 +252,10 @@ def remove_schedule(session: Session, name: str) -> None:
 def run(session: Session, once: bool, lease: float) -> None:
     """Run schedules of checkpoints, in one of several processes; until Ctrl-C.
 
-    With --json a line for each run; with --once as well, one document. Schedules of jobs need the
-    program that has the jobs.
+    With --json a line for each run; with --once as well, one document.
     """
     with until_stopped(), session.writing() as store:
         scheduler = Scheduler(store, lease=lease)
-        jobs = sorted({one.job for one in scheduler.schedules() if one.job is not None})
-        if jobs:
-            raise InvalidInputError(
-                f"some schedules run jobs ({', '.join(jobs[:5])}), which only a program of yours "
-                "has: run the schedules there, with sync.checkpoints.Scheduler(store, jobs=...)"
-            )
         try:
             _run(session, scheduler, once, lease)
         finally:

@@ -100,7 +100,7 @@ def schedule_policies(
     """Store a schedule for each of these policies that has an interval."""
     return [
         schedules.put(
-            name_of(scope, policy.id), when_of(policy), str(scope), "main", None, policy=policy.id
+            name_of(scope, policy.id), when_of(policy), str(scope), "main", policy=policy.id
         )
         for policy in policies
         if is_scheduled(policy)
