@@ -25,7 +25,7 @@ THEMES = (
     "size", "lists", "checkpoints", "scale", "travel", "merge", "processes", "throughput", "watch",
     "retention", "keys", "forks", "streams", "lookups", "schemas", "policies", "schedules",
     "langgraph_saver", "langgraph_store", "agents_state", "agents_machines", "recovery", "rules",
-    "runtime", "postgres", "redis_cache",
+    "runtime", "servers", "redis_cache",
 )  # fmt: skip
 
 

@@ -56,6 +56,23 @@ def url(mongodb: Server, name: str) -> str:
 # ---- where it lies ---------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("whose", ["another's", "its own"])
+def test_a_key_is_not_taken_for_absent_once_it_is_there(url: str, whose: str) -> None:
+    """It is looked for once only while nobody could have put it."""
+    one, other = open_storage(url), open_storage(url)
+    for number in range(3):
+        one.commit(Batch(puts=[(b"%d" % number, b"")], absent=[b"end"]))
+    putter = other if whose == "another's" else one
+    putter.commit(Batch(puts=[(b"end", b"")]))
+    with pytest.raises(Conflict) as told:
+        one.commit(Batch(puts=[(b"last", b"")], absent=[b"end"]))
+    assert told.value.keys == (b"end",)
+    putter.commit(Batch(drops=[b"end"]))
+    one.commit(Batch(puts=[(b"last", b"")], absent=[b"end"]))
+    one.close()
+    other.close()
+
+
 def test_options_of_the_url() -> None:
     plain = MongoAddress.of("mongodb://user:pass@localhost:27017/kai_states")
     assert (plain.database, plain.pool_size, plain.timeout) == ("kai_states", 20, 30_000)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from pymongo import DeleteMany, InsertOne, ReadPreference, UpdateOne
+from pymongo import DeleteMany, InsertOne, ReadPreference, ReturnDocument, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.errors import (
@@ -48,6 +48,8 @@ class Commit:
         """Look also at what is put: something of it is there, equal, other, or unexpected."""
         self._new: dict[bytes, bytes] = {}
         """What is put and not there."""
+        self._commits = 0
+        """How many there are with this one."""
         self._why: PyMongoError | None = None
         """What keeps it from being applied."""
 
@@ -111,6 +113,8 @@ class Commit:
         while True:
             try:
                 session.commit_transaction()
+                self._client.absent_at = self._commits
+                self._client.absent -= self._new.keys()
                 return True
             except PyMongoError as error:
                 if _may_be_tried_again(error):
@@ -128,11 +132,13 @@ class Commit:
 
     def _count(self, session: ClientSession) -> None:
         """First of all: others who commit are noticed before anything else is done."""
-        done = self._client.store.update_one(
-            {"_id": COUNT}, {"$inc": {"commits": 1}}, session=session
+        more = {"$inc": {"commits": 1}}
+        found = self._client.store.find_one_and_update(
+            {"_id": COUNT}, more, return_document=ReturnDocument.AFTER, session=session
         )
-        if not done.matched_count:
+        if found is None:
             raise self._client.lost_count()
+        self._commits = found["commits"]
 
     def _check(self, session: ClientSession) -> None:
         failed, found = self._look(session)
@@ -155,7 +161,11 @@ class Commit:
         named = {*(absent - passed), *batch.present}
         read = {*(puts - absent - passed), *(key for key, _, _ in batch.swaps)}
         found = dict(self._read(client.records, read, session))
-        there = found.keys() | self._there(client.records, named - found.keys(), session)
+        if client.absent_at != self._commits - 1 or len(client.absent) >= MANY:
+            client.absent = set()  # others have committed since
+        asked = named - found.keys() - client.absent
+        there = found.keys() | self._there(client.records, asked, session)
+        client.absent |= asked - there
         failed = [key for key in batch.absent if key in there]
         failed += [key for key in batch.present if key not in there]
         failed += [key for key, old, _ in batch.swaps if found.get(key) != old]

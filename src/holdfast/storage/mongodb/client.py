@@ -71,6 +71,10 @@ class Client:
         self.cells = self.database["cells"]
         self.store = self.database["store"]
         self._sure = self.store.with_options(read_concern=ReadConcern("linearizable"))
+        self.absent: set[bytes] = set()
+        """Records that were found absent by commits of this client, the last of which was number
+        `absent_at`: not looked for again unless others commit."""
+        self.absent_at = -1
 
     def check_server(self) -> None:
         """Refuse a server that has no transactions."""

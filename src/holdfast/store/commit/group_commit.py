@@ -11,7 +11,6 @@ import gc
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -123,10 +122,12 @@ class Committer:
         group: list[Ticket] = []
         self._sent = False
         try:
-            with suppress(IndexError):  # if the last one was withdrawn just now
+            try:
                 while self._waiting and len(group) < GROUP:
                     # In one step: Ctrl-C comes before it or behind it.
                     group.extend(map(deque.popleft, (self._waiting,)))
+            except IndexError:
+                pass  # the last one was withdrawn just now
             if group:
                 self._commit(group)
         except BaseException as error:
@@ -187,12 +188,13 @@ class Committer:
         relaxed = group[0].change.relaxed and all(one.change.relaxed for one in group)
         with storage.turn(durable=False) if relaxed else storage.turn():
             attempt = Attempt(self._core)
-            away = threading.current_thread() is not threading.main_thread()
-            breath = Breath(SHORT) if away and len(group) > MANY else None
+            many, breath = len(group) > MANY, None
+            if many and threading.current_thread() is not threading.main_thread():
+                breath = Breath(SHORT)
             # What is built lives until it is committed: walking it again and again in search of
             # what can go took a third of the time. Not while the disk or a server is waited for,
             # which may be long: what others make meanwhile has to be looked through.
-            paused = len(group) > MANY and gc.isenabled()
+            paused = many and gc.isenabled()
             try:
                 if paused:
                     gc.disable()

@@ -95,6 +95,8 @@ class Stage:
         self.saves: list[tuple[int, int, list[Node], dict[int, Place], int]] = []
         self.remember: dict[str, Branch] = {}
         self.blocks: dict[str, int] = {}
+        self.unruled = timeline.known is NOTHING
+        """Whether it is known, without looking, that nothing is declared."""
         self._declared: Declared | None = None
         self._redeclared = False
         self._now = 0
@@ -156,11 +158,6 @@ class Stage:
         settled, codec = self.timeline.settled(slot), self.ledger.codec.plain_reader
         return self.ledger.value_of(key, settled, codec)
 
-    @property
-    def unruled(self) -> bool:
-        """Whether it is known, without looking, that nothing is declared."""
-        return self.timeline.known is NOTHING and not self._redeclared
-
     def rule(self, key: str) -> Plan | None:
         """What is declared of writes to a key; None if nothing is. Declaring must not need what is
         declared, which may be just what cannot be read."""
@@ -178,7 +175,7 @@ class Stage:
         return self._declared
 
     def _redeclare(self) -> None:
-        self._declared, self._redeclared = None, True
+        self._declared, self._redeclared, self.unruled = None, True, False
 
     def _put(self, key: str, slot: Slot | None) -> None:
         self.overlay[key] = slot
