@@ -70,26 +70,6 @@ def test_the_last_term_that_fits(plain: Place) -> None:
     assert state.find("tags", tag=3).items == []
 
 
-def test_appending_reads_the_rest_only_for_a_term_too_many(
-    plain: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    state = plain.open().agent("a")
-    state.declare(TAGS)
-    state.set("t/x", [0, 1] * MOST_TERMS)
-    whole: list[str] = []
-    read = lookup_terms.Terms.keys
-    monkeypatch.setattr(
-        lookup_terms.Terms,
-        "keys",
-        lambda self, *asked: whole.append(asked[1]) or read(self, *asked),
-    )
-    for n in range(20):
-        state.append("t/x", n % 2)
-    assert whole == []
-    state.append("t/x", 2)
-    assert whole == ["t/x"]
-
-
 def test_what_cannot_be_built_is_not_declared(place: Place) -> None:
     store = place.open()
     state = store.agent("a")

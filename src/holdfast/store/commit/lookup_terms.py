@@ -2,7 +2,7 @@
 
 What a value was and what it becomes are both looked at by the writer, and what differs between
 their terms becomes further operations. Of a value kept as a tree only the parts are read that the
-paths lead to, and of a list that grew by appending only what was appended.
+paths lead to: an append to a list that a lookup is about reads those of all its items.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.errors import HoldfastError, LimitExceededError, StateIntegrityError
-from holdfast.store.commit.stage import Ops, Packer, Stage, operate
+from holdfast.store.commit.stage import Ops, Packer, Stage
 from holdfast.store.journal import entry
 from holdfast.store.journal.declared import PREFIX as DECLARED
 from holdfast.store.journal.declared import Declared
@@ -100,15 +100,6 @@ class Terms:
             memo[(lookup.fingerprint, key)] = (ref, names)
         return names
 
-    def of_items(self, lookup: Lookup, key: str, items: Sequence[Any]) -> frozenset[str]:
-        """The keys that stand for a list because of some of its items, which are elements."""
-        found: list[list[str]] = []
-        for steps in lookup.paths:
-            inside = steps[1:] if steps[0] == EACH else None
-            parts = [self._parts(e[1], e[2], inside) for e in items if inside is not None]
-            found.append(encoded(part for some in parts for part in some))
-        return lookup.keys_of(key, found)
-
     def _parts(self, ref: bytes, location: Any, steps: Steps) -> Iterator[Any]:
         """The parts that a path leads to, with only what lies on the way read."""
         if ref[0] == refs.TYPED and not steps:
@@ -171,8 +162,8 @@ class Keeper:
         self._atom = partial(stage.atom, laid=packer.laid)
         self._terms = Terms(stage.ledger, self._atom)
         self._lookups = [one for one in lookups if self._kept(one)]
-        self._was: dict[str, tuple[Slot | None, bool]] = {}
-        """What each key was, and whether it is a long list that is only appended to."""
+        self._was: dict[str, Slot | None] = {}
+        """What each key was."""
         self._more: list[tuple[Any, ...]] = []
 
     def _kept(self, lookup: Lookup) -> bool:
@@ -192,13 +183,8 @@ class Keeper:
             if self._stage.slot(built) is not None:
                 self._more.append(("delete", built))
             return
-        if key in self._was:
-            slot, grows = self._was[key]
-            self._was[key] = slot, grows and kind == "append"
-        elif any(lookup.covers(key) for lookup in self._lookups):
-            slot = self._stage.slot(key)
-            grows = kind == "append" and self._stage.live(key) is not None
-            self._was[key] = slot, grows and slot.length() is not None  # type: ignore[union-attr]
+        if key not in self._was and any(lookup.covers(key) for lookup in self._lookups):
+            self._was[key] = self._stage.slot(key)
 
     def restored(self, then: Node, keys: Sequence[str]) -> list[Any]:
         """Take it that keys were what they are in another index."""
@@ -206,7 +192,7 @@ class Keeper:
         for key in keys:
             if any(lookup.covers(key) for lookup in self._lookups):
                 element = self._stage.ledger.trees.find(then, key)
-                self._was[key] = slot_of(element) if element is not None else None, False
+                self._was[key] = slot_of(element) if element is not None else None
         with suppress(LimitExceededError):
             if len(self._was) <= MOST_KEPT:
                 self._differences()
@@ -214,8 +200,7 @@ class Keeper:
         if not fits:
             self._more = [("delete", lookup.built) for lookup in self._lookups]
         made: list[Any] = []
-        for op in self._more:
-            operate(self._stage, self._stage.sequence + 1, op, self._packer, made)
+        self._follow(self._stage.sequence + 1, made)
         return made
 
     def after(self, sequence: int, made: list[Any]) -> None:
@@ -224,10 +209,10 @@ class Keeper:
         self._follow(sequence, made)
 
     def _differences(self) -> None:
-        for key, (was, grows) in self._was.items():
+        for key, was in self._was.items():
             for lookup in self._lookups:
                 if lookup.covers(key):
-                    self._difference(lookup, key, was, grows)
+                    self._difference(lookup, key, was)
 
     def _follow(self, sequence: int, made: list[Any]) -> None:
         """What `operate` does with these, which are of two kinds and have nothing besides."""
@@ -239,20 +224,10 @@ class Keeper:
             else:
                 made.append(stage._set(sequence, op[1], op[2], packer))
 
-    def _difference(self, lookup: Lookup, key: str, was: Slot | None, grows: bool) -> None:
-        now = self._stage.slot(key)
-        grows = grows and now is not None and not lookup.leaves_out(key, now.meta)
-        if grows and lookup.by_items and was is not None and now is not None:
-            old: Set[str] = set()
-            added = self._terms.of_items(lookup, key, self._appended(was, now))
-            new: Set[str] = {name for name in added if self._stage.slot(name) is None}
-            # The rest of the list is read only where a new term may be one too many.
-            every = self._keys(lookup, key, now) if new and lookup.most(now) > MOST_TERMS else new
-        else:
-            old, new = self._old_keys(lookup, key, was), self._keys(lookup, key, now)
-            every = new
+    def _difference(self, lookup: Lookup, key: str, was: Slot | None) -> None:
+        old, new = self._old_keys(lookup, key, was), self._keys(lookup, key, self._stage.slot(key))
         gone, come = old - new, new - old
-        if len(every) > MOST_TERMS and come:
+        if len(new) > MOST_TERMS and come:
             raise lookup.too_many(key)
         self._more += [("delete", name) for name in sorted(gone)]
         self._more += [("set", name, nothing(self._stage.ledger)) for name in sorted(come)]
@@ -269,16 +244,6 @@ class Keeper:
         if slot is None:
             return set()
         return self._terms.keys(lookup, key, self._stage.timeline.settled(slot))
-
-    def _appended(self, was: Slot, now: Slot) -> list[Any]:
-        """The elements of a long list behind those that it had."""
-        low, high = was.length() or 0, now.length() or 0
-        _, hash_, count, _ = refs.read_tree(now.ref)
-        trees = self._stage.ledger.trees
-        found = (
-            list(trees.slice(trees.load(now.location, hash_), low, count)) if low < count else []
-        )
-        return found + list((now.tail or ())[max(0, low - count) : high - count])
 
 
 def nothing(ledger: Ledger) -> Atom:

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from unicodedata import normalize
 
 from holdfast.errors import Conflict, InvalidInputError, ScopeNotFoundError
-from holdfast.seal.codec import Typed
-from holdfast.seal.subject_keys import ERASED, ID
+from holdfast.seal.subject_keys import ERASED
 from holdfast.store.journal.lifetime import (
     NEVER,
     Meta,
@@ -31,7 +30,7 @@ from holdfast.store.rules.classes import SENSITIVE, class_of
 from holdfast.store.rules.gate_request import Asked, Operation
 from holdfast.store.rules.keep import going, trim_of
 from holdfast.store.rules.lookup import Lookup
-from holdfast.store.rules.subjects import Kept, erased
+from holdfast.store.rules.subjects import erased
 from holdfast.store.tree.value import copied
 
 _MISSING: Any = object()
@@ -332,14 +331,6 @@ def put(part: ScopedChange, key: str, one: Exact) -> None:
     part.operations.append(
         Operation("set", check_key(key, owner=True), one.value, terms_of(one.meta))
     )
-
-
-def subject_of(part: ScopedChange, key: str, sealed: Typed) -> Kept:
-    """Whom a value that is sealed as a whole is sealed for, to seal what becomes of it."""
-    name = part._reader.core.subjects.name_of(sealed.value[:ID])
-    if name is None:
-        raise erased(part._reader.scope, key)
-    return Kept(name, sealed.value[:ID])
 
 
 def sensitive(part: ScopedChange, key: str) -> bool:

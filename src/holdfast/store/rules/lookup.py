@@ -192,18 +192,9 @@ class Lookup(PrefixDeclaration):
             return name[at + 1 :]
         return name[len(self.home) + sum(map(len, self.terms_in(name))) + 1 :]
 
-    @cached_property
-    def by_items(self) -> bool:
-        """Whether what is appended to a list adds terms, and changes none."""
-        return all(type(steps[0]) is str or steps[0] == EACH for steps in self.paths)
-
     def most(self, slot: Slot) -> int:
         """How many terms a value can have at most, as far as can be said without reading it."""
-        lists = max(steps.count(EACH) for steps in self.paths)
-        if not lists:
-            return 1
-        length = slot.length() if lists == 1 and self.by_items else None
-        return length if length is not None else slot.size()  # an item takes a byte at least
+        return slot.size() if any(EACH in steps for steps in self.paths) else 1  # a byte an item
 
     @cached_property
     def whole(self) -> bytes:
