@@ -37,7 +37,7 @@ def run(quick: bool) -> list[Row]:
         url = f"{server.rstrip('/')}/bench_{time.time_ns()}"
         asked = _mongodb()
         with sync.open(url) as store:
-            rows += _trips("MongoDB", store, asked, 4, 4)
+            rows += _trips("MongoDB", store, asked, 3, 3)
     return rows
 
 
@@ -61,7 +61,7 @@ def _beside_inserts(server: str, durability: str, level: str, count: int) -> lis
                     lambda _: state.get("plan"),
                 )
                 with _postgres() as asked:
-                    counted = _trips(f"PostgreSQL, {durability}", store, asked, 2, 6)
+                    counted = _trips(f"PostgreSQL, {durability}", store, asked, 1, 5)
         finally:
             bare.execute(f"DROP TABLE {schema}_bare")
             bare.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")

@@ -383,6 +383,13 @@ BUGS = (
         "tests/storage/test_sqlite_faults.py::test_replaced_database",
     ),
     Bug(
+        "a change refused by what is held of a store on a server, which others have changed",
+        "store/commit/group_commit.py",
+        "            if self.token is None:\n                raise _Asked from error\n",
+        "",
+        "tests/storage/test_postgres.py::test_a_write_that_asks_nothing_first_rests_on_what_others_wrote",
+    ),
+    Bug(
         "leases renewed in a commit each",
         "store/lease.py",
         "        if len(leases) > 1:\n",

@@ -18,7 +18,7 @@ import pytest
 from postgres_kit import Server
 
 import holdfast
-from holdfast import sync
+from holdfast import Ephemeral, sync
 from holdfast.errors import (
     ForeignSchemaError,
     HoldfastError,
@@ -39,6 +39,7 @@ from holdfast.errors import (
 from holdfast.storage import open_storage, shown
 from holdfast.storage.contract import Batch
 from holdfast.storage.postgres.engine import PostgresStorage
+from holdfast.storage.postgres.link import Link
 from holdfast.storage.server import PostgresAddress
 
 _numbers = itertools.count()
@@ -52,6 +53,58 @@ def schema() -> str:
 @pytest.fixture
 def url(postgres: Server, schema: str) -> str:
     return f"{postgres.url}&schema={schema}"
+
+
+# ---- what a write asks for -------------------------------------------------------------------
+
+
+def test_a_write_is_one_round_trip(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    flights: list[int] = []
+    flight = Link.flight
+
+    def noted(link: Link, statements: Any, deadline: float) -> Any:
+        flights.append(len(statements))
+        return flight(link, statements, deadline)
+
+    with sync.open(url) as store:
+        state = store.agent("a")
+        state.set("k", 0)
+        monkeypatch.setattr(Link, "flight", noted)
+        for number in range(5):
+            state.set("k", number)
+            state.append("l", number)
+        state.delete("k")
+        assert len(flights) <= 12  # a delete looks whether the scope is there
+
+
+def test_a_write_that_asks_nothing_first_rests_on_what_others_wrote(url: str) -> None:
+    """What is held here may be old: then its entry's number is taken, and it is built anew."""
+    with sync.open(url) as one, sync.open(url) as other:
+        a, b = one.agent("a"), other.agent("a")
+        a.set("k", 1)
+        b.set("k", 2)
+        a.set("k", 3)
+        version = b.set("k", 4)
+        a.set("k", 5, if_version=version)  # which this process has not seen
+        b.set("l", [1])
+        a.append("l", 2)
+        assert b.get_many(["k", "l"]) == {"k": 5, "l": [1, 2]}
+        b.set("l", "no list")
+        with pytest.raises(InvalidInputError, match="not a list"):
+            a.append("l", 3)
+        b.set("l", [3])
+        a.append("l", 4)
+        b.set("e", 1)
+        a.expire("e", 60)
+        b.delete("e")
+        assert a.delete("e") is False
+        b.declare(Ephemeral("tmp/"))
+        a.set("tmp/x", 1)
+        assert (a.get("tmp/x"), b.get("tmp/x"), b.get("l")) == (1, None, [3, 4])
+        other.delete("agent:a")
+        a.set("new", 1)
+        assert b.items() == [("new", 1)]
+        assert one.verify().findings == []
 
 
 # ---- where it lies ---------------------------------------------------------------------------

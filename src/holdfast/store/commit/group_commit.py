@@ -43,7 +43,7 @@ from holdfast.store.commit.change import (
 from holdfast.store.commit.lookup_terms import keep_lookups
 from holdfast.store.commit.stage import Stage, staged_length
 from holdfast.store.journal import timeline as lines
-from holdfast.store.journal.declared import PREFIX
+from holdfast.store.journal.declared import NOTHING, PREFIX
 from holdfast.store.journal.directory import Directory
 from holdfast.store.journal.entry import Body, same_entry
 from holdfast.store.journal.feed import FeedItem, Lanes
@@ -150,7 +150,7 @@ class Committer:
         conflicts = 0
         while group:
             try:
-                conflicts += not self._try(group)
+                conflicts += not self._try(group, first=not conflicts)
             finally:
                 self._lanes.settled()
             if conflicts >= ATTEMPTS:
@@ -177,7 +177,7 @@ class Committer:
             self._told = 0
             self._core.meter.settle()
 
-    def _try(self, group: list[Ticket]) -> bool:
+    def _try(self, group: list[Ticket], *, first: bool) -> bool:
         """Build and commit once; False if it has to be built again.
 
         What comes behind a change that fails half way, of which nothing may be committed, goes into
@@ -187,26 +187,11 @@ class Committer:
         storage = self._core.storage
         relaxed = group[0].change.relaxed and all(one.change.relaxed for one in group)
         with storage.turn(durable=False) if relaxed else storage.turn():
-            attempt = Attempt(self._core)
-            many, breath = len(group) > MANY, None
-            if many and threading.current_thread() is not threading.main_thread():
-                breath = Breath(SHORT)
-            # What is built lives until it is committed: walking it again and again in search of
-            # what can go took a third of the time. Not while the disk or a server is waited for,
-            # which may be long: what others make meanwhile has to be looked through.
-            paused = many and gc.isenabled()
+            blind = first and not storage.limits.embedded and all(map(_is_blind, group))
             try:
-                if paused:
-                    gc.disable()
-                for ticket in group:
-                    if not ticket.done and not attempt.build(ticket):
-                        attempt = self._without(group, ticket)
-                        break
-                    if breath is not None:
-                        breath()  # an event loop would wait for the next 5 ms of this thread
-            finally:
-                if paused:
-                    gc.enable()
+                attempt = self._built(group, blind)
+            except _Asked:
+                attempt = self._built(group, False)
             batch, feed_row = attempt.batch(self._lanes)
             if not attempt.stages:
                 attempt.settle()
@@ -238,11 +223,35 @@ class Committer:
         self._applied(attempt, feed_row)
         return True
 
+    def _built(self, group: list[Ticket], blind: bool) -> Attempt:
+        """An attempt at as much of a group as can be committed together."""
+        attempt = Attempt(self._core, None if blind else self._core.storage.version())
+        many, breath = len(group) > MANY, None
+        if many and threading.current_thread() is not threading.main_thread():
+            breath = Breath(SHORT)
+        # What is built lives until it is committed: walking it again and again in search of what
+        # can go took a third of the time. Not while the disk or a server is waited for, which may
+        # be long: what others make meanwhile has to be looked through.
+        paused = many and gc.isenabled()
+        try:
+            if paused:
+                gc.disable()
+            for ticket in group:
+                if not ticket.done and not attempt.build(ticket):
+                    return self._without(group, ticket)
+                if breath is not None:
+                    breath()  # an event loop would wait for the next 5 ms of this thread
+        finally:
+            if paused:
+                gc.enable()
+        return attempt
+
     def _without(self, group: list[Ticket], failed: Ticket | None) -> Attempt:
         """An attempt at what comes before one that failed, or has to wait, when a part of it was
         built."""
         while failed is not None:
-            group, attempt = group[: group.index(failed)], Attempt(self._core)
+            group = group[: group.index(failed)]
+            attempt = Attempt(self._core, self._core.storage.version())
             failed = next((t for t in group if not t.done and not attempt.build(t)), None)
         return attempt
 
@@ -329,12 +338,38 @@ class _Later(Exception):
     """It cannot stand beside something in this group: it belongs into the next one."""
 
 
+class _Asked(Exception):
+    """What was built on what is held may rest on something old: the storage has to be asked."""
+
+
+def _is_blind(ticket: Ticket) -> bool:
+    """Whether a change only writes to timelines that are held here, and of which nothing is
+    declared.
+
+    Then it need not be asked, in a round trip to a server, whether others have committed: if they
+    have, to one of these, its entry's number is taken, and it is built again.
+    """
+    change = ticket.change
+    return change.id is None and not change.shared and all(map(_is_plain, change.targets))
+
+
+def _is_plain(target: Target) -> bool:
+    ledger = target.ledger
+    if ledger is None or ledger.stale or ledger.birth is not None or not target.ops:
+        return False
+    line = ledger.timelines.get(0) if target.timeline == "main" else None
+    known = line is not None and line.seen is not None and line.known is NOTHING
+    rests = target.expects or target.head is not None or target.special is not None
+    return known and not rests and target.fork is None and target.stranded is None
+
+
 class Attempt:
     """One try at a group: stages, and what each change became on them."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, token: object) -> None:
         self.core = core
-        self.token = core.storage.version()
+        self.token = token
+        """The storage's version as of which it is built; None: as of what is held."""
         self.stages: dict[tuple[int, int], Stage] = {}
         self.born: list[Ledger] = []
         """Scopes that this commit brings into being."""
@@ -376,6 +411,8 @@ class Attempt:
         except _Later:
             return not self._begun
         except Exception as error:
+            if self.token is None:
+                raise _Asked from error
             if not self._may_go_on(ticket, error):
                 ticket.error, ticket.done = failure(error), True
             return not self._begun
@@ -519,7 +556,7 @@ class Attempt:
         key = (ledger.number, timeline.number)
         stage = self.stages.get(key)
         if stage is None:
-            if timeline.seen != self.token:
+            if self.token is not None and timeline.seen != self.token:
                 timeline.refresh(self.token)
             if timeline.gone:
                 if target.line is not None:

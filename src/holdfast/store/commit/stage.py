@@ -491,7 +491,8 @@ class Stage:
             timeline.gone = self.gone
             if self._redeclared:
                 timeline.redeclare()
-            timeline.seen = token
+            if token is not None:
+                timeline.seen = token
 
 
 def _packed(slot: Slot | None, places: dict[int, Place]) -> bytes:
