@@ -2025,7 +2025,7 @@ BUGS = (
         "        self._position = position\n        self._note()\n"
         "        if lines and not self._run(lines, results):\n",
         "tests/hooks/test_hooks_killed.py"
-        "::test_killed_at_any_commit_every_change_is_told_at_least_once",
+        "::test_killed_at_every_commit_every_change_is_told_at_least_once",
     ),
     Bug(
         "a breaker that never opens",
@@ -2074,9 +2074,39 @@ BUGS = (
     Bug(
         "a request that was at work and counts as never tried",
         "runtime/requests.py",
-        'tries = one["tries"] + bool(one["active"])',
-        'tries = one["tries"]',
+        '        if kept["active"]:\n',
+        "        if tries:\n",
         "tests/runtime/test_requests.py::test_what_waits_in_memory_is_kept_at_the_end_and_comes_back_once",
+    ),
+    Bug(
+        "a session that is forgotten though something came since",
+        "runtime/requests.py",
+        "if mark is not None and part.get(PENDING + session) == mark:",
+        "if mark is not None:",
+        "tests/runtime/test_requests.py::test_what_comes_while_a_session_is_left_is_not_forgotten",
+    ),
+    Bug(
+        "events that leave the queue before they are written",
+        "runtime/events.py",
+        """                self._commit([*some, *more])
+                with self._lock:
+                    for _ in some:
+                        self._queue.popleft()
+""",
+        """                with self._lock:
+                    for _ in some:
+                        self._queue.popleft()
+                self._commit([*some, *more])
+                with self._lock:
+""",
+        "tests/runtime/test_events.py::test_what_fails_to_be_written_is_tried_again_and_written_once",
+    ),
+    Bug(
+        "what does not fit uses up the limit of an observer",
+        "runtime/observations.py",
+        "        if self._fits is not None and not self._fits(data):\n",
+        "        if not self.limiter.allow(now) or (self._fits and not self._fits(data)):\n",
+        "tests/runtime/test_observations.py::test_filters_are_asked_in_their_order",
     ),
     Bug(
         "what was kept is restored before all are ready",

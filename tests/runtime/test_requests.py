@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from holdfast.errors import ChangeIdError, InvalidInputError, RequestFailedError
 from holdfast.runtime import Request
 from holdfast.sync.checkpoints import ShutdownCheckpoints
 from holdfast.sync.runtime import Requests
+from holdfast.testing import crash
 
 QUICK = RetryPolicy(delay=0.01, kinds=None)
 
@@ -311,6 +313,34 @@ def test_reemitted_requests_keep_their_request_id_and_a_retry_counter_that_survi
     place.close()
 
 
+def answer(store: sync.Store) -> None:
+    """Has requests of two sessions answered, each by a change of its session."""
+
+    def note(request: Request) -> Any:
+        request.change.append("talk", request.content)
+        return request.content
+
+    policy = RetryPolicy(delay=0.01, max_attempts=9)
+    requests = Requests(store, note, retry=policy)
+    requests.start()
+    tickets = [requests.submit(f"s{n % 2}", n, id=f"r{n}") for n in range(4)]
+    assert [requests.result(one, timeout=30) for one in tickets] == list(range(4))
+    requests.stop()
+
+
+def talked(store: sync.Store) -> list[Any]:
+    requests = Requests(store, plus)
+    assert [one for n in range(2) for one in requests.waiting(f"s{n}")] == []
+    return [store.session(f"s{n}").get("talk") for n in range(2)]
+
+
+@pytest.mark.spec("S57", "S61")
+def test_killed_at_every_commit_each_request_is_answered_once() -> None:
+    report = crash(answer, see=talked)
+    assert report.ok, str(report)
+    assert report.commits >= 12
+
+
 @pytest.mark.spec("S59", "S64", "S68")
 def test_idle_sessions_leave_nothing_behind(store: sync.Store) -> None:
     with working(store, plus, concurrency=16) as requests:
@@ -320,6 +350,20 @@ def test_idle_sessions_leave_nothing_behind(store: sync.Store) -> None:
         until(lambda: requests.sessions() == [])
         # The worker of the last session may still be on its way out.
         until(lambda: not (requests._due or requests._at_work or requests._active))
+
+
+def test_what_comes_while_a_session_is_left_is_not_forgotten(store: sync.Store) -> None:
+    requests, other = Requests(store, plus), Requests(store, plus)
+    other.submit("s", 1)
+    with ThreadPoolExecutor(1) as requests._calls:
+        requests._work_at("s")
+    assert requests.sessions() == [], "nothing waits, though its lease is held"
+    other.submit("s", 2)
+    assert requests.sessions() == ["s"]
+    requests._leave(["s"])
+    assert other.sessions() == ["s"]
+    with working(store, plus):
+        until(lambda: other.waiting("s") == [] and other.sessions() == [])
 
 
 # ---- in memory, with checkpoints on shutdown ----------------------------------------------------
@@ -357,7 +401,7 @@ def test_what_waits_in_memory_is_kept_at_the_end_and_comes_back_once(place: Plac
     )
     assert second.sessions() == []
     with kept_by(store, second):
-        assert second.waiting("s") == [0, 1, 2]
+        assert [one.content for one in second.waiting("s")] == [0, 1, 2]
         second.start()
         for n in range(3):
             second.result(f"s/r{n}", timeout=30)
@@ -377,8 +421,11 @@ def test_a_restored_checkpoint_is_consumed_exactly_once(place: Place) -> None:
         other = Requests(store, plus, memory=True)
         shutdown = kept_by(store, other)
         with shutdown:
-            found.append(other.waiting("s"))
-            other._memory = type(other._memory)()  # type: ignore[misc]
+            found.append([one.content for one in other.waiting("s")])
+            for one in found[-1]:
+                other.start()
+                assert other.result("s/r", timeout=30) == one + 1
+                other.stop()
     assert found == [[1], []]
 
 
@@ -399,14 +446,15 @@ def test_a_request_in_both_queue_and_active_set_must_not_abort_the_save(place: P
         assert begun.wait(30)
         requests.submit("s", 1, id="r")
         assert list(requests.active()) == ["r"]
-        assert requests.waiting("s") == [1]
+        assert [one.id for one in requests.waiting("s")] == ["r"]
         assert requests.collect() == [
             {"session": "s", "id": "r", "content": 1, "tries": 0, "active": True}
         ]
     free.set()
-    other = Requests(place.reopen(), plus, memory=True)
-    with kept_by(other._store, other):
-        assert other.waiting("s") == [1]
+    store = place.reopen()
+    other = Requests(store, plus, memory=True)
+    with kept_by(store, other):
+        assert [one.id for one in other.waiting("s")] == ["r"]
 
 
 @pytest.mark.spec("X38")
@@ -414,8 +462,9 @@ def test_in_memory_too_an_interrupted_request_is_not_retried_for_ever(store: syn
     requests = Requests(store, plus, memory=True)
     one = {"session": "s", "id": "r", "content": 1, "tries": 2, "active": True}
     requests.restore([one])
+    requests.start()
     with pytest.raises(RequestFailedError, match="daemon_restart"):
-        requests.result("s/r", timeout=1)
+        requests.result("s/r", timeout=30)
     assert requests.waiting("s") == []
     requests.restore(None)
     assert Requests(store, plus).collect() is None

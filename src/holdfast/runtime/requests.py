@@ -6,8 +6,8 @@ requests.result(ticket, timeout=30)
 
 A session's queue is its mailbox. Whoever works at it holds the session's lease, so that no session
 is answered twice at once, by whatever processes; it is kept for a moment, so that who asks again
-soon pays for three commits: it is asked, begun, answered. With `memory=True` queues are in memory
-alone.
+soon pays for three commits: it is asked, begun, answered. With `memory=True` all that is the same,
+in a store in memory of its own.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from math import inf
 from typing import Any
 
 from holdfast.agents.mailbox import Letter, Mail, Mailbox, post
+from holdfast.agents.mailbox_numbers import MESSAGES, BegunRecord, Box, FailedRecord, Standing
 from holdfast.agents.retry import RESTART, RetryPolicy
 from holdfast.errors import (
     HoldfastError,
@@ -39,13 +39,14 @@ from holdfast.runtime.entities import check_id
 from holdfast.runtime.runtime_records import REQUESTS, RequestRecord
 from holdfast.store.inner import (
     Asking,
-    Bell,
     Book,
     BookPage,
     ChangeParts,
     Lease,
+    LineHandle,
     Operation,
     ScopedChange,
+    StoreHandle,
     again,
     check_ttl,
     content_of,
@@ -60,6 +61,7 @@ from holdfast.store.inner import (
 from holdfast.store.names.arguments import check_count, check_flag, check_function, check_seconds
 from holdfast.store.names.background import Background
 from holdfast.store.names.face import Steps, calls, ends, faced, here, steps, wait, writes
+from holdfast.store.open import open_core
 from holdfast.store.store import Store
 
 SCOPE = "$requests"
@@ -71,8 +73,6 @@ LINGER = 0.5
 """Seconds for which a session's lease is kept once nothing of it is due."""
 LEASE = 30.0
 """Seconds after which another machine takes up the sessions of one that is not heard of."""
-ANSWERED = 10_000
-"""Answers of requests in memory that are kept until somebody asks for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,25 +150,28 @@ class Requests:
             raise InvalidInputError("concurrency is 1 to 1,000")
         check_seconds(timeout, "timeout")
         self._keep = check_ttl(keep, "keep") / 1e6
+        self._home = core_of(store)
+        self._memory = check_flag(memory, "memory")
+        if memory:
+            store = Store(StoreHandle(open_core("memory:")))
+            self._home.closing.append(store.close)
         self._store = store
         self._core = core_of(store)
         self._worker = worker
         self._retry = retry or RetryPolicy()
         self._timeout = timeout
         self._index = handle_of(store).line(f"custom:{SCOPE}")
-        self._memory = _Memory() if check_flag(memory, "memory") else None
         self._active: dict[str, Request] = {}
         self._due: dict[str, float] = {}
         """When sessions that wait are to be looked at."""
         self._at_work: set[str] = set()
         self._desks: dict[str, _Desk] = {}
         self._lock = threading.Lock()
-        self._bell = Bell()
         self._seen = -1
         self._concurrency = concurrency
         self._pool: ThreadPoolExecutor | None = None
         self._calls: ThreadPoolExecutor | None = None
-        self._background = Background(self._core, "holdfast-requests", LOOK, self._turn, self._end)
+        self._background = Background(self._home, "holdfast-requests", LOOK, self._turn, self._end)
 
     @calls()
     @writes
@@ -205,21 +208,22 @@ class Requests:
         """
         session = check_id(session)
         ticket = RequestTicket(session, check_id(id) if id is not None else secrets.token_hex(8))
-        if self._memory is not None:
-            self._memory.add(ticket, content)
-        else:
-            self._post(ticket, content)
+        self._post(ticket, content)
         with self._lock:
             self._due[session] = 0.0
         self._background.wake()
         return ticket
 
-    def _post(self, ticket: RequestTicket, content: Any) -> None:
+    def _post(
+        self, ticket: RequestTicket, content: Any, kept: Mapping[str, Any] | None = None
+    ) -> None:
         line = handle_of(self._store.session(ticket.session))
 
         def send() -> None:
             parts = own_change(self._store, id=f"request/{ticket.session}/{ticket.id}")
             part, index = parts.part(line), parts.part(self._index)
+            if kept is not None:
+                self._note_tries(line, part, kept)
             post(line, part, content, "requests", ticket.id)
             wanted = keep.Keep(count=0)
             if wanted not in self._index.reader.declared().all:
@@ -245,13 +249,12 @@ class Requests:
             session, _, id = ticket.rpartition("/")
             ticket = RequestTicket(check_id(session), check_id(id))
         end = time.monotonic() + timeout if timeout is not None else None
-        answer = self._answering(ticket)
+        answer = partial(self._book(ticket.session).get, f"done/{ticket.id}")
         while (found := answer()) is None:
             left = end - time.monotonic() if end is not None else LOOK
             if left <= 0:
                 raise TimeoutError(f"{ticket.session}/{ticket.id} was not answered in time")
-            heard = self._bell if self._memory is not None else self._core.lanes.bell
-            yield wait(heard, lambda: answer() is not None, min(left, LOOK))
+            yield wait(self._core.lanes.bell, lambda: answer() is not None, min(left, LOOK))
         if found.status == "failed":
             raise RequestFailedError(
                 f"session:{ticket.session}: the request {ticket.id} has failed {found.attempts} "
@@ -260,12 +263,6 @@ class Requests:
                 found.attempts,
             )
         return found.result
-
-    def _answering(self, ticket: RequestTicket) -> Callable[[], RequestRecord | None]:
-        """What gives the answer of a request, once there is one."""
-        if self._memory is not None:
-            return partial(self._memory.answers.get, (ticket.session, ticket.id))
-        return partial(self._book(ticket.session).get, f"done/{ticket.id}")
 
     def _book(self, session: str) -> Book[RequestRecord]:
         return Book(self._store.session(session), REQUESTS, RequestRecord)
@@ -276,17 +273,12 @@ class Requests:
         with self._lock:
             return dict(self._active)
 
-    def waiting(self, session: str) -> list[Any]:
+    def waiting(self, session: str) -> list[Letter]:
         """Requests of a session that are not answered yet, also the one at work, which is first."""
-        session = check_id(session)
-        if self._memory is not None:
-            return self._memory.waiting(session)
-        return list(self._mailbox(session).waiting())
+        return self._mailbox(check_id(session)).waiting()
 
     def sessions(self) -> list[str]:
         """Sessions that have requests which are not answered."""
-        if self._memory is not None:
-            return self._memory.sessions()
         found = []
         for key, mark in self._index.reader.items(PENDING, None, "", False):
             desk = self._desks.get(key.removeprefix(PENDING))
@@ -321,8 +313,6 @@ class Requests:
 
     def _look(self) -> None:
         """Notice sessions that others have asked something of."""
-        if self._memory is not None:
-            return
         line = self._index.reader.now()
         if line is None or line.sequence == self._seen:
             return
@@ -335,10 +325,7 @@ class Requests:
         """Work at a session until nothing is left that is due."""
         again: float | None = None
         try:
-            if self._memory is not None:
-                again = self._work_in_memory(session)
-            else:
-                again = self._work_at(session)
+            again = self._work_at(session)
         except (LeaseHeldError, LeaseLostError):
             again = 1.0  # another process works at it
         except StoreClosedError:
@@ -413,7 +400,8 @@ class Requests:
 
     def _answer_mail(self, session: str, mail: Mail) -> None:
         letter = mail.letter
-        request = Request(session, letter.id, letter.content, letter.tries + 1, mail)
+        written = None if self._memory else mail
+        request = Request(session, letter.id, letter.content, letter.tries + 1, written)
         answer = self._called(request)
         record = RequestRecord("done", answer, request.attempt)
         self._book(session).page(mail.change).put(f"done/{letter.id}", record, ttl=self._keep)
@@ -440,119 +428,41 @@ class Requests:
 
     # in memory
 
-    def _work_in_memory(self, session: str) -> float | None:
-        assert self._memory is not None
-        while not self._background._end.is_set():
-            one = self._memory.next(session)
-            if one is None:
-                return None
-            if (left := one.due - time.monotonic()) > 0:
-                return left
-            request = Request(session, one.ticket.id, one.content, one.tries + 1, None)
-            try:
-                answer = RequestRecord("done", self._called(request), request.attempt)
-            except Exception as error:
-                kind = self._retry.kind(error)
-                one.tries += 1
-                if self._retry.again(kind, one.tries):
-                    one.due = time.monotonic() + self._retry.pause(one.tries)
-                    continue
-                answer = RequestRecord("failed", None, one.tries, kind or type(error).__name__)
-            self._memory.answered(one, answer)
-            self._bell.ring()
-        return 0.0
-
     @here
     def collect(self) -> Any:
         """What waits and what is at work, in memory: for `ShutdownCheckpoints`."""
-        return self._memory.collected(set(self.active())) if self._memory is not None else None
+        if not self._memory:
+            return None
+        return [
+            {
+                "session": session,
+                "id": letter.id,
+                "content": letter.content,
+                "tries": letter.tries,
+                "active": letter.id in self._active,
+            }
+            for session in self.sessions()
+            for letter in self.waiting(session)
+        ]
 
     @here
     def restore(self, kept: Any) -> None:
         """Take up again what was kept; what was at work counts as failed, with `daemon_restart`."""
-        if self._memory is None or not kept:
-            return
-        for one in kept:
-            ticket = RequestTicket(one["session"], one["id"])
-            tries = one["tries"] + bool(one["active"])
-            if one["active"] and not self._retry.again(RESTART, tries):
-                self._memory.answers[ticket.session, ticket.id] = RequestRecord(
-                    "failed", None, tries, RESTART
-                )
-                continue
-            self._memory.add(ticket, one["content"], tries)
-            with self._lock:
-                self._due[ticket.session] = 0.0
+        for one in kept if self._memory and kept else ():
+            self._post(RequestTicket(one["session"], one["id"]), one["content"], one)
         self._background.wake()
 
-
-class _Waiting:
-    """A request in memory."""
-
-    def __init__(self, ticket: RequestTicket, content: Any, tries: int) -> None:
-        self.ticket = ticket
-        self.content = content
-        self.tries = tries
-        self.due = 0.0
-
-
-class _Memory:
-    """Queues of sessions in memory, and answers that nobody has asked for yet. Thread safe."""
-
-    def __init__(self) -> None:
-        self.answers: dict[tuple[str, str], RequestRecord] = {}
-        self._queues: dict[str, deque[_Waiting]] = {}
-        self._lock = threading.Lock()
-
-    def add(self, ticket: RequestTicket, content: Any, tries: int = 0) -> None:
-        """Put a request behind the others; under a known id it is there already."""
-        with self._lock:
-            queue = self._queues.setdefault(ticket.session, deque())
-            known = any(one.ticket == ticket for one in queue)
-            if not known and (ticket.session, ticket.id) not in self.answers:
-                queue.append(_Waiting(ticket, content, tries))
-
-    def next(self, session: str) -> _Waiting | None:
-        """The first of a session, which stays there until it is answered."""
-        with self._lock:
-            queue = self._queues.get(session)
-            return queue[0] if queue else None
-
-    def answered(self, one: _Waiting, answer: RequestRecord) -> None:
-        """Note the answer of the first of a session."""
-        with self._lock:
-            self.answers[one.ticket.session, one.ticket.id] = answer
-            while len(self.answers) > ANSWERED:
-                del self.answers[next(iter(self.answers))]
-            queue = self._queues[one.ticket.session]
-            queue.popleft()
-            if not queue:
-                del self._queues[one.ticket.session]
-
-    def waiting(self, session: str) -> list[Any]:
-        """What waits of a session."""
-        with self._lock:
-            return [one.content for one in self._queues.get(session, ())]
-
-    def sessions(self) -> list[str]:
-        """Sessions with requests."""
-        with self._lock:
-            return sorted(self._queues)
-
-    def collected(self, active: Iterable[str]) -> list[Mapping[str, Any]]:
-        """All that is not answered, as plain data; each request once."""
-        with self._lock:
-            return [
-                {
-                    "session": one.ticket.session,
-                    "id": one.ticket.id,
-                    "content": one.content,
-                    "tries": one.tries,
-                    "active": one.ticket.id in active,
-                }
-                for queue in self._queues.values()
-                for one in queue
-            ]
+    def _note_tries(self, line: LineHandle, part: ScopedChange, kept: Mapping[str, Any]) -> None:
+        """Note how often a letter was tried that goes into a mailbox; if it was at work, as one
+        that was interrupted, which whoever begins with the session counts."""
+        box, tries = Box(line, part), kept["tries"]
+        number = str(Standing(box).first + part.length(MESSAGES) + 1)
+        if tries:
+            box.page(box.tries).put(number, FailedRecord(count=tries, id=kept["id"]))
+        if kept["active"]:
+            again = self._retry.again(RESTART, tries + 1)
+            begun = BegunRecord(id=kept["id"], attempt=tries + 1, again=again, wait=0.0)
+            box.page(box.begun).put(number, begun)
 
 
 def _put(page: BookPage[RequestRecord], id: str, record: RequestRecord) -> None:

@@ -21,7 +21,6 @@ from holdfast.store.names.arguments import check_function, check_text, listed
 CUSTOM: dict[str, Callable[[dict[str, Any]], Any]] = {}
 """Functions that `Custom` names, by `transform`."""
 _MISSING: Any = object()
-_NONE: Any = object()
 
 
 def transform(name: str) -> Callable[[Any], Any]:
@@ -38,22 +37,29 @@ def transform(name: str) -> Callable[[Any], Any]:
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """Base of transforms."""
+    """Base of transforms, which say by the names of their fields what they do to which paths."""
+
+    READS: ClassVar[tuple[str, ...]] = ()
+    WRITES: ClassVar[tuple[str, ...]] = ()
+    DROPS: ClassVar[tuple[str, ...]] = ()
 
     def apply(self, value: dict[str, Any]) -> None:
         """Do it to a value, in place; `TransformError` says what does not fit."""
 
     def reads(self) -> tuple[str, ...]:
         """Paths that must be there before."""
-        return ()
+        return self._of(self.READS)
 
     def writes(self) -> tuple[str, ...]:
         """Paths that are there afterwards."""
-        return ()
+        return self._of(self.WRITES)
 
     def drops(self) -> tuple[str, ...]:
         """Paths that are gone afterwards."""
-        return ()
+        return self._of(self.DROPS)
+
+    def _of(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(path for name in names for path in _paths(getattr(self, name)))
 
     def data(self) -> dict[str, Any]:
         """Plain data, from which `transform_of` makes it again."""
@@ -66,6 +72,7 @@ class Transform:
 class Copy(Transform):
     """Copy a field to another path, which may lie inside of mappings that are made."""
 
+    READS, WRITES = ("from_field",), ("to_field",)
     from_field: str
     to_field: str
 
@@ -73,18 +80,12 @@ class Copy(Transform):
         """Copy the field."""
         put_at(value, self.to_field, copied(get_at(value, self.from_field)))
 
-    def reads(self) -> tuple[str, ...]:
-        """What is copied."""
-        return (self.from_field,)
-
-    def writes(self) -> tuple[str, ...]:
-        """Where it goes."""
-        return (self.to_field,)
-
 
 @dataclass(frozen=True, slots=True)
 class Move(Copy):
     """The same, and the field is gone where it was."""
+
+    DROPS = ("from_field",)
 
     def apply(self, value: dict[str, Any]) -> None:
         """Move the field."""
@@ -92,15 +93,12 @@ class Move(Copy):
         drop_at(value, self.from_field)
         put_at(value, self.to_field, moved)
 
-    def drops(self) -> tuple[str, ...]:
-        """Where it was."""
-        return (self.from_field,)
-
 
 @dataclass(frozen=True, slots=True)
 class Convert(Transform):
     """Turn a field into another kind: `parse_int`, `parse_float` or `to_string`."""
 
+    READS = WRITES = ("field",)
     HOW: ClassVar[dict[str, Callable[[Any], Any]]] = {
         "parse_int": lambda one: _parsed(int, one),
         "parse_float": lambda one: _parsed(float, one),
@@ -117,51 +115,38 @@ class Convert(Transform):
         """Convert the field."""
         put_at(value, self.field, self.HOW[self.how](get_at(value, self.field)))
 
-    def reads(self) -> tuple[str, ...]:
-        """What is converted."""
-        return (self.field,)
-
-    def writes(self) -> tuple[str, ...]:
-        """The same field."""
-        return (self.field,)
-
 
 @dataclass(frozen=True, slots=True)
 class Default(Transform):
     """Give a field a value where it has none."""
 
+    WRITES = ("field",)
     field: str
     value: Any
 
     def apply(self, value: dict[str, Any]) -> None:
         """Set the field, if it is missing."""
-        if get_at(value, self.field, _NONE) is _NONE:
+        if get_at(value, self.field, CUSTOM) is CUSTOM:  # nobody's value
             put_at(value, self.field, copied(self.value))
-
-    def writes(self) -> tuple[str, ...]:
-        """The field."""
-        return (self.field,)
 
 
 @dataclass(frozen=True, slots=True)
 class Remove(Transform):
     """Remove a field; one that is missing is no error."""
 
+    DROPS = ("field",)
     field: str
 
     def apply(self, value: dict[str, Any]) -> None:
         """Remove the field."""
         drop_at(value, self.field)
 
-    def drops(self) -> tuple[str, ...]:
-        """The field."""
-        return (self.field,)
-
 
 @dataclass(frozen=True, slots=True)
 class Split(Transform):
     """Split a text into a list (`into` one path), or into several fields, at commas."""
 
+    READS, WRITES = ("field",), ("into",)
     field: str
     into: tuple[str, ...]
     how: str = "comma_split"
@@ -176,28 +161,20 @@ class Split(Transform):
         text = get_at(value, self.field)
         if not isinstance(text, str):
             raise TransformError(f"{self.field} is no text that could be split")
-        parts = [one.strip() for one in text.split(",")]
+        parts: list[Any] = [one.strip() for one in text.split(",")]
         if len(self.into) == 1:
-            put_at(value, self.into[0], parts)
-            return
+            parts = [parts]
         if len(parts) != len(self.into):
             raise TransformError(f"{self.field} has {len(parts)} parts, not {len(self.into)}")
         for path, part in zip(self.into, parts, strict=True):
             put_at(value, path, part)
-
-    def reads(self) -> tuple[str, ...]:
-        """What is split."""
-        return (self.field,)
-
-    def writes(self) -> tuple[str, ...]:
-        """Where the parts go."""
-        return self.into
 
 
 @dataclass(frozen=True, slots=True)
 class Merge(Transform):
     """Make one field of several: `concat_strings`, `sum_numbers` or `first_non_null`."""
 
+    READS, WRITES = ("fields",), ("into",)
     HOW: ClassVar[tuple[str, ...]] = ("concat_strings", "sum_numbers", "first_non_null")
     fields: tuple[str, ...]
     into: str
@@ -212,23 +189,15 @@ class Merge(Transform):
     def apply(self, value: dict[str, Any]) -> None:
         """Merge the fields."""
         found = [get_at(value, path, None) for path in self.fields]
+        there = [one for one in found if one is not None]
         if self.how == "first_non_null":
-            put_at(value, self.into, next((one for one in found if one is not None), None))
+            put_at(value, self.into, there[0] if there else None)
             return
         kind: Any = str if self.how == "concat_strings" else (int, float)
-        there = [one for one in found if one is not None]
         if not all(isinstance(one, kind) and not isinstance(one, bool) for one in there):
             what = "texts" if kind is str else "numbers"
             raise TransformError(f"{', '.join(self.fields)} are not all {what}")
         put_at(value, self.into, self.separator.join(there) if kind is str else sum(there))
-
-    def reads(self) -> tuple[str, ...]:
-        """What is merged."""
-        return self.fields
-
-    def writes(self) -> tuple[str, ...]:
-        """Where it goes."""
-        return (self.into,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +207,7 @@ class Custom(Transform):
     Which fields it writes is for you to say: a check of the migration rests on it.
     """
 
+    WRITES = ("fields",)
     name: str
     fields: tuple[str, ...] = ()
 
@@ -262,10 +232,6 @@ class Custom(Transform):
             raise TransformError(f"the transform {self.name} gave no mapping")
         value.clear()
         value.update(made)
-
-    def writes(self) -> tuple[str, ...]:
-        """What it says it writes."""
-        return self.fields
 
 
 KINDS = {one.__name__: one for one in (Copy, Move, Convert, Default, Remove, Split, Merge, Custom)}
