@@ -1981,28 +1981,28 @@ BUGS = (
         "access/protection.py",
         "            made = self._protected(plain, scope)\n",
         "            made = self._protected(self._redaction(plain), scope)\n",
-        "tests/access/test_protection.py::test_redaction_is_on_the_way_out_and_destroys_nothing",
+        "tests/access/test_protection.py::test_redaction_must_not_destroy_data_the_owner_needs",
     ),
     Bug(
         "a migration takes all values for the oldest version",
         "schemas/migrations.py",
         "        version = read_meta(slot.meta).schema or self._first()\n",
         "        version = self._first()\n",
-        "tests/schemas/test_schema_migrations.py::test_each_value_is_led_from_its_own_version",
+        "tests/schemas/test_schema_migrations.py::test_migration_must_check_each_items_own_version",
     ),
     Bug(
         "a value that cannot be migrated is not told of",
         "schemas/migrations.py",
         '            self._failures.append(f"{key} (version {version}): {error}")\n',
         "            pass\n",
-        "tests/schemas/test_schema_migrations.py::test_a_failure_is_named_and_nothing_is_taken_over",
+        "tests/schemas/test_schema_migrations.py::test_migration_must_report_failures_and_take_nothing_over",
     ),
     Bug(
         "values are checked by a version that was declared before",
         "schemas/schema.py",
         "        found = _known.get(self.digest)\n",
         "        found = next((x for x in _known.values() if x.called == self.called), None)\n",
-        "tests/schemas/test_schema_migrations.py::test_each_value_is_led_from_its_own_version",
+        "tests/schemas/test_schema_migrations.py::test_migration_must_check_each_items_own_version",
     ),
     Bug(
         "what others write while values are migrated is lost",
@@ -2016,7 +2016,7 @@ BUGS = (
         "hooks/hooks.py",
         "        if isinstance(result, Cancel):\n",
         '        if isinstance(result, Cancel) and one.kind != "delete":\n',
-        "tests/hooks/test_hooks_front.py::test_a_cancel_is_seen_by_the_caller_also_of_a_delete",
+        "tests/hooks/test_hooks_front.py::test_a_hooks_cancel_must_be_visible_to_the_caller_also_of_a_delete",
     ),
     Bug(
         "a hook's place is noted before it was told of the batch",
@@ -2048,7 +2048,7 @@ BUGS = (
         "            hook.runner.start(since)\n            own._stand()\n",
         "            hook.runner.start(since)\n",
         "tests/hooks/test_hooks_behind.py"
-        "::test_one_that_is_too_far_behind_warns_or_refuses_what_it_would_be_told_of",
+        "::test_async_hooks_must_honour_max_queue_size_and_warn_or_refuse",
     ),
     Bug(
         "a relationship that is overlooked by a deletion",

@@ -89,7 +89,7 @@ def test_what_is_denied_says_who_where_what_and_the_grant_that_is_missing(
 
 
 @pytest.mark.spec("X49")
-def test_a_permission_for_global_implies_no_other_scope(store: sync.Store, access: Access) -> None:
+def test_global_permission_must_not_imply_every_scope(store: sync.Store, access: Access) -> None:
     for scope in ("global", "agent:a", "workflow:w", "step:w/s", "session:s", "custom:c"):
         store.scope(scope).set("k", scope)
     access.grant("ann", "global", "admin", below=True)

@@ -107,7 +107,7 @@ def test_a_hash_is_equal_within_a_scope_and_in_no_other(plain: Place) -> None:
 
 
 @pytest.mark.spec("L142", "L143", "X49")
-def test_redaction_is_on_the_way_out_and_destroys_nothing(
+def test_redaction_must_not_destroy_data_the_owner_needs(
     opened: sync.Store, tmp_path: Path
 ) -> None:
     assert SSN == r"\b\d{3}-\d{2}-\d{4}\b"

@@ -92,7 +92,9 @@ def test_a_change_of_critical_config_triggers_a_backup(
 
 
 @pytest.mark.spec("L128", "X49")
-def test_writers_wait_for_no_hook_and_stop_tells_it_of_all(store: sync.Store, hooks: Hooks) -> None:
+def test_async_hooks_must_drain_on_stop_and_no_writer_waits_for_them(
+    store: sync.Store, hooks: Hooks
+) -> None:
     go, seen = threading.Event(), []
 
     @hooks.background("k")
@@ -404,7 +406,7 @@ def test_no_more_calls_at_once_than_declared(store: sync.Store, hooks: Hooks) ->
 
 
 @pytest.mark.spec("L132", "X49")
-def test_one_that_is_too_far_behind_warns_or_refuses_what_it_would_be_told_of(
+def test_async_hooks_must_honour_max_queue_size_and_warn_or_refuse(
     store: sync.Store, hooks: Hooks, caplog: pytest.LogCaptureFixture
 ) -> None:
     go = threading.Event()

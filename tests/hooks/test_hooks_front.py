@@ -120,7 +120,7 @@ def test_modified_is_what_is_written(store: sync.Store, hooks: Hooks) -> None:
 
 @pytest.mark.spec("X43", "X49")
 @pytest.mark.parametrize("what", ["set", "append", "delete", "change"])
-def test_a_cancel_is_seen_by_the_caller_also_of_a_delete(
+def test_a_hooks_cancel_must_be_visible_to_the_caller_also_of_a_delete(
     store: sync.Store, hooks: Hooks, what: str
 ) -> None:
     state = store.agent("a")
@@ -143,7 +143,7 @@ def test_a_cancel_is_seen_by_the_caller_also_of_a_delete(
 
 
 @pytest.mark.spec("X49")
-def test_a_delete_runs_hooks_and_one_that_passes_it_deletes(
+def test_delete_must_run_hooks_and_one_that_passes_it_deletes(
     store: sync.Store, hooks: Hooks
 ) -> None:
     kinds: list[tuple[str, Any]] = []

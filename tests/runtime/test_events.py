@@ -22,6 +22,7 @@ from holdfast.errors import InvalidInputError
 from holdfast.runtime import Event
 from holdfast.runtime import events as module
 from holdfast.runtime.events import is_reference, stripped_of
+from holdfast.runtime.runtime_records import EventBatch
 from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
@@ -162,6 +163,23 @@ def test_the_ring_keeps_the_newest_and_the_store_is_behind_it(store: sync.Store)
     assert numbers(log.query(limit=4, reverse=True)) == [34, 33, 32, 31]
     assert numbers(log.query("t1:*", limit=8, reverse=True)) == [33, 31, 29, 27, 25, 23, 21, 19]
     assert numbers(log.query(["t0:x", "nothing"], limit=3)) == [0, 2, 4]
+
+
+def test_a_question_reads_the_batches_that_it_gives_and_hardly_more(
+    timed: sync.Store, hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Events(timed, ring=1, flush=600.0)
+    for n in range(60):
+        log.emit("a:x", {"n": n})
+        log.flush()
+        hands.move(600)
+    read: list[EventBatch] = []
+    real = module._events
+    monkeypatch.setattr(module, "_events", lambda batch: read.append(batch) or real(batch))
+    for how, found in (({}, [0, 1]), ({"reverse": True}, [59, 58])):
+        assert numbers(log.query(limit=2, **how)) == found
+        assert len(read) <= 3
+        read.clear()
 
 
 @pytest.mark.spec("X33")

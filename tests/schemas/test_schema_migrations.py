@@ -86,7 +86,9 @@ def state(store: sync.Store) -> sync.State:
 
 
 @pytest.mark.spec("L91", "L94", "L97", "X45", "X49")
-def test_a_scope_is_migrated_in_one_entry(store: sync.Store, state: sync.State) -> None:
+def test_migration_must_run_the_declared_transforms_in_one_entry(
+    store: sync.Store, state: sync.State
+) -> None:
     state.declare(two())
     report = run(store, "agent:1", to=2, batch_size=3)
     assert (report.status, report.migrated, report.failures) == ("completed", 7, ())
@@ -103,7 +105,7 @@ def test_a_scope_is_migrated_in_one_entry(store: sync.Store, state: sync.State) 
 
 
 @pytest.mark.spec("L6", "X49")
-def test_each_value_is_led_from_its_own_version(store: sync.Store, state: sync.State) -> None:
+def test_migration_must_check_each_items_own_version(store: sync.Store, state: sync.State) -> None:
     state.set("p/old", {"name": "old"})
     state.declare(two())
     state.set("p/0", {"title": "new"})
@@ -116,6 +118,19 @@ def test_each_value_is_led_from_its_own_version(store: sync.Store, state: sync.S
     assert state.get("p/0") == {"title": "new", "level": 1}
     assert state.get("p/1") == {"title": "newest", "level": 9}
     assert state.get("p/old") == {**led("old"), "level": 1}
+
+
+@pytest.mark.spec("X49")
+def test_migration_must_refresh_caches_of_every_handle(place: Place) -> None:
+    here, other = place.open(), place.open()
+    state, same = here.agent("1"), other.agent("1")
+    state.declare(one())
+    state.set("p/0", {"name": "n0"})
+    assert same.get("p/0") == {"name": "n0"}, "which other now knows"
+    state.declare(two())
+    assert run(here).status == "completed"
+    assert same.get("p/0") == state.get("p/0") == led("n0")
+    assert stamped(same) == {2: 1}
 
 
 @pytest.mark.spec("L93")
@@ -169,7 +184,9 @@ def test_a_dry_run_says_what_would_be_and_writes_nothing(
 
 
 @pytest.mark.spec("X45", "X49")
-def test_a_failure_is_named_and_nothing_is_taken_over(store: sync.Store, state: sync.State) -> None:
+def test_migration_must_report_failures_and_take_nothing_over(
+    store: sync.Store, state: sync.State
+) -> None:
     state.set("p/5", {"name": "x", "age": "many"})
     state.set("p/6", {"name": "x", "age": "-"})
     state.declare(two())
@@ -201,7 +218,7 @@ def test_what_does_not_fit_after_its_steps_is_named_with_its_path(
 
 
 @pytest.mark.spec("X45", "X49")
-def test_a_migration_can_be_rolled_back_and_run_again(store: sync.Store, state: sync.State) -> None:
+def test_migration_must_roll_back_and_can_run_again(store: sync.Store, state: sync.State) -> None:
     state.declare(two())
     report = run(store)
     state.restore(report.checkpoint)

@@ -197,7 +197,9 @@ def modelled(known: dict[tuple[str, ...], Any], one: Any) -> None:
 
 @pytest.mark.spec("X45", "X49")
 @given(values, st.lists(some, min_size=1, max_size=5))
-def test_transforms_do_what_a_plain_model_does(value: dict[str, Any], done: list[Any]) -> None:
+def test_migration_must_support_dotted_paths_as_a_plain_model_does(
+    value: dict[str, Any], done: list[Any]
+) -> None:
     known = flat(value)
     failed = False
     try:

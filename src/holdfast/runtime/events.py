@@ -305,7 +305,7 @@ class Events:
             sorted({one.session_id for one in events if one.session_id}),
         )
         # Under the same name a batch that may have been written before is written once.
-        name = f"{round(first.timestamp * _SECOND):016x}-{first.event_id}"
+        name = f"{_name(first.timestamp)}-{first.event_id}"
         self._book.step(lambda page: page.put(name, record), reason="events")
 
     def _prepare(self) -> None:
@@ -325,7 +325,7 @@ class Events:
 
     def _delete(self, before: float) -> int:
         """Delete batches that begin before a time; how many events of them."""
-        gone, end = 0, f"{max(0, round(before * _SECOND)):016x}"
+        gone, end = 0, _name(max(0.0, before))
         while page := self._book.all(limit=100):
             old = {id: one for id, one in page.items() if id < end}
             if not old:
@@ -399,17 +399,31 @@ class Events:
         return self._ring.whole and self._book._line.reader.now() is None
 
     def _stored(self, low: float, high: float, reverse: bool) -> Iterator[Event]:
-        """Events in the store that may lie between two times."""
+        """Events in the store that may lie between two times; of those no more than are taken."""
         # A batch is named after its first event: one that begins a little before reaches into it.
-        start = f"{EVENTS.prefix}{round((low - 60) * _SECOND):016x}" if low > 60 else ""
-        end = f"{EVENTS.prefix}{round(high * _SECOND):016x}-~"
-        reader = self._book._line.reader
-        keys = [key for key in reader.keys(EVENTS.prefix, None, start) if key < end]
-        for key in reversed(keys) if reverse else keys:
-            batch = self._book.get(key.removeprefix(EVENTS.prefix))
-            if batch is not None:
-                found = _events(batch)
-                yield from reversed(found) if reverse else found
+        for batch in (self._newest if reverse else self._oldest)(max(0.0, low - 60), high):
+            found = _events(batch)
+            yield from reversed(found) if reverse else found
+
+    def _oldest(self, low: float, high: float) -> Iterator[EventBatch]:
+        after, end = _name(low), _name(high) + "-~"
+        while page := self._book.all(after=after, limit=10):
+            for after, batch in page.items():
+                if after >= end:
+                    return
+                yield batch
+
+    def _newest(self, low: float, high: float) -> Iterator[EventBatch]:
+        end, span = _name(high) + "-~", 60.0
+        start = min(high, self._core.clock.checked() / _SECOND)
+        while end > _name(low):  # the last minute, then each time twice as much
+            start, span = max(low, start - span), 2 * span
+            keys = self._book._line.reader.keys(EVENTS.prefix, None, EVENTS.prefix + _name(start))
+            names = [key.removeprefix(EVENTS.prefix) for key in keys]
+            for name in reversed([one for one in names if one < end]):
+                if (batch := self._book.get(name)) is not None:
+                    yield batch
+            end = _name(start)
 
     def session_events(self, session: str, *, limit: int | None = 100) -> list[Event]:
         """The events of a session that are stored, oldest first."""
@@ -639,6 +653,11 @@ def _is_long(value: Any) -> bool:
         else:
             left -= len(one) + 2 if isinstance(one, str | bytes) else len(str(one))
     return left < 0
+
+
+def _name(seconds: float) -> str:
+    """How the names of batches begin whose first event is of a time."""
+    return f"{round(seconds * _SECOND):016x}"
 
 
 def _deleted(page: BookPage[EventBatch], names: list[str]) -> None:
