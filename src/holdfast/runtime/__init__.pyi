@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Any
 
+from holdfast.agents.mailbox import Letter
 from holdfast.agents.retry import RetryPolicy
 from holdfast.runtime.bus import Bus as Bus
 from holdfast.runtime.bus import Message as Message
@@ -354,7 +355,7 @@ class Requests:
         """
     def active(self) -> dict[str, Request]:
         """Requests that are at work in this process, by their ids."""
-    async def waiting(self, session: str) -> list[Any]:
+    async def waiting(self, session: str) -> list[Letter]:
         """Requests of a session that are not answered yet, also the one at work, which is first."""
     async def sessions(self) -> list[str]:
         """Sessions that have requests which are not answered."""
