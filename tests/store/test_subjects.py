@@ -262,10 +262,10 @@ def test_others_of_the_group_are_not_refused(sealed: Place, monkeypatch: Any) ->
                 core = store._core
                 turn = core.committer._try
 
-                def late(group: Any) -> bool:
+                def late(group: Any, **more: Any) -> bool:
                     monkeypatch.undo()
                     other.erase_subject(WHO)
-                    return turn(group)
+                    return turn(group, **more)
 
                 monkeypatch.setattr(core.committer, "_try", late)
                 return await asyncio.gather(

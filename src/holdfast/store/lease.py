@@ -232,7 +232,8 @@ class Leases:
         key = self.key_of(name)
         cells = self._cells(key)
         try:
-            token = self._token(key, cells[0])
+            row = cells[0]
+            token = self._opened(key, row, token_decoder) if row is not None else None
         except DamagedRecordError as error:
             if not damaged:  # who merely wants it must not take it from a holder who lives
                 text = f"the lease {name!r} is damaged ({error}): `break_lease` of it mends that"
@@ -416,9 +417,6 @@ class Leases:
         except DamagedRecordError:  # which is the question
             return True
         return False
-
-    def _token(self, key: bytes, row: bytes | None) -> Token | None:
-        return self._opened(key, row, token_decoder) if row is not None else None
 
     def _opened(self, key: bytes, row: bytes, decoder: msgspec.msgpack.Decoder[_T]) -> _T:
         try:

@@ -37,7 +37,6 @@ from holdfast.store.commit.change import Change, Target
 from holdfast.store.commit.core import Core, ask_gates
 from holdfast.store.commit.stage import Stage, stand_beside_pruning
 from holdfast.store.history.handle import LineHandle
-from holdfast.store.journal.declared import Declared
 from holdfast.store.journal.entry import Body
 from holdfast.store.journal.floor import floor_of, pruned
 from holdfast.store.journal.ledger import Ledger, gone, sealed_again
@@ -45,12 +44,12 @@ from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_index, check_version
 from holdfast.store.names.cause import cause_now
 from holdfast.store.names.items import LongValue
-from holdfast.store.names.scope import Scope, check_key
+from holdfast.store.names.scope import check_key
 from holdfast.store.names.threads import safe_point
 from holdfast.store.names.whole_files import Path, check_path, whole_file
 from holdfast.store.read.reader import Reader
 from holdfast.store.rules.classes import SENSITIVE
-from holdfast.store.rules.ephemeral import ephemeral_prefixes
+from holdfast.store.rules.ephemeral import refuse_ephemeral
 from holdfast.store.rules.gate_request import GateRequest, Operation
 from holdfast.store.rules.subjects import erased
 from holdfast.store.rules.upload_pins import Pin
@@ -203,15 +202,11 @@ class LongReader:
         try:
             yield from self._bytes.pieces(start, stop)
         except DamagedRecordError:
-            self._check_kept()  # what was pruned meanwhile is no damage
+            ledger, number, sequence = self._opened
+            floor = floor_of(ledger, number)
+            if not floor.holds(sequence, ledger.before):  # pruned since it was opened
+                raise pruned(ledger, self._reader.timeline, sequence, floor) from None
             raise
-
-    def _check_kept(self) -> None:
-        """Refuse what was pruned since it was opened: then what is missing is no damage."""
-        ledger, number, sequence = self._opened
-        floor = floor_of(ledger, number)
-        if not floor.holds(sequence, ledger.before):
-            raise pruned(ledger, self._reader.timeline, sequence, floor)
 
 
 def _bytes_in(ref: bytes) -> int:
@@ -327,7 +322,9 @@ class LongWriter:
 
     def _begin(self) -> Upload:
         if self._upload is None:
-            _refuse_ephemeral(self._handle, self.key)
+            # Before anything is stored, by what is declared now; damage is told at the end.
+            with suppress(StateIntegrityError):
+                refuse_ephemeral(self._handle.reader.declared(), self.key, "long value")
             self._ask()
             self._upload = self._new_upload()
             self._upload.write(self._short)
@@ -396,7 +393,7 @@ class LongWriter:
         def special(stage: Stage, body: Body) -> None:
             if stage.ledger.number != ledger.number:
                 raise _Moved(f"{ledger.scope}: it was deleted meanwhile")
-            _check_ephemeral(ledger.scope, self.key, stage.declared)
+            refuse_ephemeral(stage.declared, self.key, "long value")
             upload.enter(stage)
             stage.add([("ahead", self.key, shape)], body)
 
@@ -410,23 +407,6 @@ class LongWriter:
                 raise
             core.pins.let_go(pin)
         return written[0].sequence
-
-
-def _refuse_ephemeral(handle: LineHandle, key: str) -> None:
-    """Refuse before anything is stored, by what is declared now: it may be so meanwhile."""
-    # Damage is told when the entry is built.
-    with suppress(StateIntegrityError):
-        timeline = handle.reader.now()
-        if timeline is not None:
-            _check_ephemeral(handle.scope, key, timeline.declared)
-
-
-def _check_ephemeral(scope: Scope, key: str, declared: Declared) -> None:
-    if key.startswith(ephemeral_prefixes(declared)):
-        raise InvalidInputError(
-            f"{scope}: {key!r} is ephemeral and this value is too long for that; store it under "
-            "another key"
-        )
 
 
 def as_bytes(data: Any) -> bytes | bytearray | memoryview:

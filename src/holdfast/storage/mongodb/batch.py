@@ -79,7 +79,12 @@ class Commit:
             self._write(session)
         except PyMongoError as error:
             session.abort_transaction()
-            if isinstance(error, BulkWriteError) and not self._careful and _is_twice(error):
+            wrong = (
+                (error.details or {}).get("writeErrors", ())
+                if isinstance(error, BulkWriteError)
+                else ()
+            )
+            if not self._careful and any(one.get("code") == _TWICE for one in wrong):
                 self._careful = True
                 return False
             self._note(error)
@@ -224,7 +229,3 @@ def _update(key: bytes, value: bytes) -> UpdateOne:
 def _may_be_tried_again(error: PyMongoError) -> bool:
     """Whether the whole transaction may: the server has ended it, or never heard of it."""
     return error.has_error_label("TransientTransactionError")
-
-
-def _is_twice(error: BulkWriteError) -> bool:
-    return any(one.get("code") == _TWICE for one in (error.details or {}).get("writeErrors", ()))

@@ -126,7 +126,8 @@ class Result:
         """The error in our words. Nothing was applied."""
         field = pq.DiagnosticField.MESSAGE_PRIMARY
         message = (self._found.error_field(field) or b"").decode(errors="replace")
-        return _error(self.code, f"{message} ({self.code})")
+        kind, advice = _CODES.get(self.code, (Unavailable, "nothing was applied; try again"))
+        return kind(f"PostgreSQL: {message} ({self.code}); {advice}")
 
 
 _CODES: dict[str, tuple[type[HoldfastError], str]] = {
@@ -141,11 +142,6 @@ _CODES: dict[str, tuple[type[HoldfastError], str]] = {
     "XX001": (DamagedRecordError, "the database is damaged: restore it from a backup"),
     "XX002": (DamagedRecordError, "an index is damaged: REINDEX it, and run verify"),
 }
-
-
-def _error(code: str, message: str) -> HoldfastError:
-    kind, advice = _CODES.get(code, (Unavailable, "nothing was applied; try again"))
-    return kind(f"PostgreSQL: {message}; {advice}")
 
 
 class Link:
@@ -285,18 +281,15 @@ class Pool:
             link = taken or Link(self._address)
             try:
                 if taken is None:
-                    self._greet(link)
+                    try:
+                        self._welcome(link)
+                    except Lost as lost:
+                        raise unreachable(self._address, lost) from None
                 yield link
             finally:
                 self._give(link)
         finally:
             self._places.release()
-
-    def _greet(self, link: Link) -> None:
-        try:
-            self._welcome(link)
-        except Lost as lost:
-            raise unreachable(self._address, lost) from None
 
     def _take(self) -> Link | None:
         while True:

@@ -540,10 +540,18 @@ class Attempt:
         return Written(*where, answer=answer, ops=body.ops)
 
     def _stage(self, target: Target) -> Stage:
-        if target.stranded is not None:
-            return self._stranded(target.stranded)
-        if target.fork is not None:
-            self._number(target, target.fork)
+        if target.stranded is not None:  # nobody else can write it either: it cannot be read
+            line = target.stranded
+            if line.ledger.erased():
+                raise gone(line.ledger.scope)
+            self.stages[line.ledger.number, line.number] = stage = self.core.stage(line)
+            return stage
+        if target.fork is not None:  # under a number that nobody else may take
+            target.line = None
+            target.line = self._forks().line(target.fork)
+            self._begun = True
+            key = rowkinds.line(b"T", target.fork.ledger.number, target.line.number)
+            self.absent.append(key)
         ledger, timeline = target.ledger, target.line
         if timeline is not None:
             ledger = timeline.ledger
@@ -553,9 +561,9 @@ class Attempt:
             timeline = ledger.timelines.get(0)
         if timeline is None:
             timeline = self.core.timeline(ledger, target.timeline)
-        key = (ledger.number, timeline.number)
-        stage = self.stages.get(key)
-        if stage is None:
+        place = (ledger.number, timeline.number)
+        known = self.stages.get(place)
+        if known is None:
             if self.token is not None and timeline.seen != self.token:
                 timeline.refresh(self.token)
             if timeline.gone:
@@ -564,25 +572,10 @@ class Attempt:
                 # Deleted by somebody else: what is written now belongs to a new incarnation.
                 self.core.ended(timeline, target.timeline)
                 return self._stage(target)
-            stage = self.stages[key] = Stage(timeline, self.core.clock, keep_lookups)
-        elif stage.gone:
+            known = self.stages[place] = Stage(timeline, self.core.clock, keep_lookups)
+        elif known.gone:
             raise _Later
-        return stage
-
-    def _number(self, target: Target, fork: Fork) -> None:
-        """Give the timeline that a change makes a number that nobody else may take."""
-        target.line = None
-        target.line = self._forks().line(fork)
-        self._begun = True
-        self.absent.append(rowkinds.line(b"T", fork.ledger.number, target.line.number))
-
-    def _stranded(self, timeline: Timeline) -> Stage:
-        """A timeline that nobody else can write either: its state cannot be read."""
-        if timeline.ledger.erased():
-            raise gone(timeline.ledger.scope)
-        stage = Stage(timeline, self.core.clock, keep_lookups)
-        self.stages[(timeline.ledger.number, timeline.number)] = stage
-        return stage
+        return known
 
     def _correlate(self, correlation: str, stage: Stage, first: int) -> None:
         """Note where entries of a correlation are: from `first` on, in one block or two."""

@@ -112,7 +112,9 @@ class Terms:
         trees = self._ledger.trees
         if not steps:
             if kind in (refs.TEXT, refs.BYTES):
-                yield self._joined(kind, trees.all(trees.load(location, hash_)))
+                elements = trees.all(trees.load(location, hash_))
+                data = b"".join([self._decode(self._read(e[1], e[2])) for e in elements])
+                yield data if kind == refs.BYTES else data.decode()
             return
         step, rest = steps[0], steps[1:]
         if kind == refs.MAP and type(step) is str:
@@ -125,10 +127,6 @@ class Terms:
             return
         for _, inner, place in chosen:
             yield from self._parts(inner, place, rest)
-
-    def _joined(self, kind: int, elements: Sequence[Any]) -> Any:
-        data = b"".join([self._decode(self._read(e[1], e[2])) for e in elements])
-        return data if kind == refs.BYTES else data.decode()
 
 
 def keep_lookups(stage: Stage, ops: Ops, packer: Packer) -> Callable[[int, list[Any]], None] | None:
@@ -210,9 +208,14 @@ class Keeper:
 
     def _differences(self) -> None:
         for key, was in self._was.items():
-            for lookup in self._lookups:
-                if lookup.covers(key):
-                    self._difference(lookup, key, was)
+            for lookup in [one for one in self._lookups if one.covers(key)]:
+                old, now = self._old_keys(lookup, key, was), self._stage.slot(key)
+                new = self._keys(lookup, key, now)
+                gone, come = old - new, new - old
+                if len(new) > MOST_TERMS and come:
+                    raise lookup.too_many(key)
+                self._more += [("delete", name) for name in sorted(gone)]
+                self._more += [("set", name, nothing(self._stage.ledger)) for name in sorted(come)]
 
     def _follow(self, sequence: int, made: list[Any]) -> None:
         """What `operate` does with these, which are of two kinds and have nothing besides."""
@@ -223,14 +226,6 @@ class Keeper:
                 made.append([entry.DELETE, op[1]])
             else:
                 made.append(stage._set(sequence, op[1], op[2], packer))
-
-    def _difference(self, lookup: Lookup, key: str, was: Slot | None) -> None:
-        old, new = self._old_keys(lookup, key, was), self._keys(lookup, key, self._stage.slot(key))
-        gone, come = old - new, new - old
-        if len(new) > MOST_TERMS and come:
-            raise lookup.too_many(key)
-        self._more += [("delete", name) for name in sorted(gone)]
-        self._more += [("set", name, nothing(self._stage.ledger)) for name in sorted(come)]
 
     def _old_keys(self, lookup: Lookup, key: str, slot: Slot | None) -> Set[str]:
         try:

@@ -437,7 +437,8 @@ class Timeline:
         if key in overlay:
             return overlay[key]
         if key in self.stored:
-            return _stored_slot(key, self.stored[key])
+            packed = self.stored[key]
+            return slot_of(read_slot(key, packed)) if packed else None
         found = self.found  # taken before the base, so that it is never newer than that
         slot = found.get(key)
         if slot is None:
@@ -558,10 +559,6 @@ def folded_at(ledger: Ledger, timeline: int, sequence: int, *, saves: bool = Tru
         return Timeline(ledger, timeline).load(sequence, saves=saves).folded()
     except DamagedIndexError:  # a saved index only saves time
         return Timeline(ledger, timeline).load(sequence, saves=False).folded()
-
-
-def _stored_slot(key: str, packed: bytes) -> Slot | None:
-    return slot_of(read_slot(key, packed)) if packed else None
 
 
 # ---- ranges of keys -----------------------------------------------------------------------------

@@ -76,7 +76,11 @@ def commit_beside(storage: Storage, batch: Batch) -> None:
     asked = batch.cells
 
     def commit() -> None:
-        batch.cells = [*asked, *(_next(storage, key) for key in sorted(keys))]
+        batch.cells = asked.copy()
+        for key in sorted(keys):
+            held = cell_at(storage, key)
+            count = int.from_bytes(held or b"", "big") + 1
+            batch.cells.append((key, held, count.to_bytes(8, "big")))
         storage.commit(batch)
 
     def counted_alone(conflict: Conflict) -> bool:
@@ -90,12 +94,3 @@ def commit_beside(storage: Storage, batch: Batch) -> None:
         "others were always faster to change rows of the same scope; try again",
         when=counted_alone,
     )
-
-
-def _next(storage: Storage, key: bytes) -> Swap:
-    held = cell_at(storage, key)
-    return key, held, (_number(held) + 1).to_bytes(8, "big")
-
-
-def _number(count: bytes | None) -> int:
-    return int.from_bytes(count or b"", "big")

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import frexp, isnan
+from operator import sub
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -261,9 +262,9 @@ class Metrics:
         then = before._series
         series = {
             measure: {
-                labels: _less(one, before_that)
+                labels: (one[0] - old[0], one[1] - old[1], tuple(map(sub, one[2], old[2])))
                 for labels, one in known.items()
-                if one[0] > (before_that := then[measure].get(labels, _NOTHING))[0]
+                if one[0] > (old := then[measure].get(labels, _NOTHING))[0]
             }
             for measure, known in self._series.items()
         }
@@ -354,8 +355,3 @@ def _folded(measure: Measure, labels: tuple[str, ...]) -> tuple[str, ...]:
         value if name == "outcome" and (len(labels) > 1 or value == measure.good) else OTHER
         for name, value in zip(measure.labels, labels, strict=True)
     )
-
-
-def _less(one: _Sums, then: _Sums) -> _Sums:
-    buckets = tuple(now - before for now, before in zip(one[2], then[2], strict=True))
-    return one[0] - then[0], one[1] - then[1], buckets

@@ -46,15 +46,11 @@ class Patterns:
             check_text(text, "a pattern", MOST, least=1)
             if text.count("*") > STARS:
                 raise InvalidInputError(f"a pattern has at most {STARS} stars")
-        fit = re.compile("|".join(_translated(text) for text in self.texts)).match
+        # Brackets are plain characters here: names have them, and nobody means a set of characters.
+        fit = re.compile("|".join(translate(text.replace("[", "[[]")) for text in self.texts)).match
         self.every = "*" in self.texts
         self.fit = lru_cache(1024)(lambda name: self.every or fit(name) is not None)
         """Whether a name fits any of them."""
-
-
-def _translated(text: str) -> str:
-    # Brackets are plain characters here: names have them, and nobody means a set of characters.
-    return translate(text.replace("[", "[[]"))
 
 
 class Expression:

@@ -61,7 +61,7 @@ def prove_key(handle: LineHandle, key: str, at: Any) -> Proof:
             f"{handle.scope}: what a lookup keeps is the store's own; prove a key that it is about"
         )
     source, checkpoint = checkpoint_view(handle, at)
-    refuse_ephemeral(source, key, "proof")
+    refuse_ephemeral(source.declared, key, "proof")
     ledger, sequence = source.ledger, checkpoint.sequence
     row, envelope, _ = ledger.entry_at(source.number, sequence)
     statement = envelope.statement

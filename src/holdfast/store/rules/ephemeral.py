@@ -248,12 +248,11 @@ def ephemeral_prefixes(declared: Declared) -> tuple[str, ...]:
     return declared.prefixes(Ephemeral)
 
 
-def refuse_ephemeral(timeline: Timeline, key: str, what: str) -> None:
+def refuse_ephemeral(declared: Declared, key: str, what: str) -> None:
     """Refuse what an ephemeral key does not have, because nothing of it is stored."""
-    if key.startswith(ephemeral_prefixes(timeline.declared)):
+    if key.startswith(ephemeral_prefixes(declared)):
         raise InvalidInputError(
-            f"{timeline.ledger.scope}: {key!r} is ephemeral: it lives in the process only and has "
-            f"no {what}"
+            f"{key!r} is ephemeral: it lives in the process only and has no {what}"
         )
 
 

@@ -353,7 +353,9 @@ class Subjects:
                 return 0, ring.storage.settle()  # somebody else was faster
             return self._erase(ring, key, cell, self.read(key, cell))
 
-        return _result(name, *again(step, _OTHERS))
+        removed, settled = again(step, _OTHERS)
+        still = _STILL_OPEN if settled else (*_STILL_OPEN, IN_LOGS)
+        return ErasedSubject(name, removed > 0, still)
 
     def _erase(self, ring: Ring, key: bytes, cell: bytes, named: _Named) -> tuple[int, bool]:
         """Erase the subject of a cell; `Conflict` if it has changed.
@@ -384,10 +386,6 @@ _STILL_OPEN = (
     "what programs have read, and keep in memory or wrote elsewhere, or without subject=",
     "names of scopes and keys, causes and tags: they are never sealed for a subject",
 )
-
-
-def _result(name: str, removed: int, settled: bool) -> ErasedSubject:
-    return ErasedSubject(name, removed > 0, _STILL_OPEN if settled else (*_STILL_OPEN, IN_LOGS))
 
 
 def check_subject(name: object) -> str:
