@@ -322,7 +322,7 @@ def procedure() -> None:
 def list_procedures(session: Session, scope: str | None) -> None:
     """All that are kept, or those for an agent; and the built-in ones."""
     with session.reading() as store:
-        kept = recovery_of(store).kept(scope)
+        kept = Recovery(store).kept(scope)
     found = [{"for": one.agent or "all", **one.procedure} for one in kept]
     found += [{"for": "built-in", **one.data()} for one in BUILT_IN]
     if session.json:
@@ -343,7 +343,7 @@ def list_procedures(session: Session, scope: str | None) -> None:
 def show_procedure(session: Session, id: str, scope: str | None) -> None:
     """A procedure as it is in force for an agent, or for all: data that `set` takes."""
     with session.reading() as store:
-        found = recovery_of(store).select(AgentFailure(), id, scope).data()
+        found = Recovery(store).select(AgentFailure(), id, scope).data()
     session.tell(found, lambda: output.document(found))
 
 
@@ -355,7 +355,7 @@ def set_procedures(session: Session, file: str, scope: str | None) -> None:
     type of your own are kept by the program that has it: `Recovery(store, steps=…).keep(…)`.
     """
     with session.writing() as store:
-        made = recovery_of(store)
+        made = Recovery(store)
         found = [made.set(one) for one in _procedures(file)]  # all are checked before any is kept
         for one in found:
             made.keep(one, scope)
@@ -369,5 +369,5 @@ def set_procedures(session: Session, file: str, scope: str | None) -> None:
 def remove(session: Session, id: str, scope: str | None) -> None:
     """Keep a procedure no longer."""
     with session.writing() as store:
-        recovery_of(store).drop(id, scope)
+        Recovery(store).drop(id, scope)
     session.tell({"removed": id}, f"{id}: kept for {scope or 'all'} no longer")
