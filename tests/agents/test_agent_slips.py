@@ -115,7 +115,6 @@ def _run(store: sync.Store, *, signals: Any = (), restarted: Any = None, reason:
     if restarted is not None or reason != "":
         point = state.checkpoint("c") if restarted is None else restarted
         loop.restart(point, reason=reason)
-        loop.withdraw_restart()
     loop.run()
 
 

@@ -195,23 +195,6 @@ def test_a_refresh_takes_no_place_of_what_is_asked_for_meanwhile(place: Place) -
     assert agent.seen == ["later", "later", "wanted"]
 
 
-def test_a_refresh_that_is_withdrawn_at_once_is_no_error(place: Place) -> None:
-    there = place.open().agent("7")
-    withdrew: list[bool] = []
-
-    class Withdrawing(Between):
-        """After the refresh is asked for, and before the loop looks what to do."""
-
-        def commit(self, batch: Any) -> None:
-            super().commit(batch)
-            if not withdrew and there.exists("$loop/restart"):
-                withdrew.append(sync.agents.Loop(there, Worker(0), **QUICK).withdraw_restart())
-
-    here = place.open(storage=Withdrawing(place.storage())).agent("7")
-    result = sync.agents.run(lambda: Worker(2), here, refresh=1e-9, **QUICK)
-    assert (result.outcome, result.errors, withdrew) == ("done", 0, [True])
-
-
 @pytest.mark.parametrize("reason", ["by hand", "another"])
 def test_what_is_asked_for_during_a_restart_is_the_next(store: sync.Store, reason: str) -> None:
     state = store.agent("7")

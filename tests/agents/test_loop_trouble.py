@@ -47,33 +47,6 @@ class Closed(Gate):
             raise GateRefusedError("agent:captain takes no letters")
 
 
-@pytest.mark.parametrize("settings", [{}, {"refresh": 1e-9}])
-def test_a_report_that_cannot_be_sent_keeps_nothing_from_being_done(
-    store: sync.Store, settings: dict[str, Any], caplog: pytest.LogCaptureFixture
-) -> None:
-    state, captain = store.agent("7"), store.agent("captain")
-    store._core.gates.add(Closed())
-    agent = Failing(0 if settings else 2)
-    result = sync.agents.run(agent, state, drift=False, report_to=captain, **settings, **QUICK)
-    assert (result.outcome, result.errors) == ("done", int(not settings))
-    assert bool(result.restarts) is bool(settings)
-    assert triggers(state)
-    told = [record.getMessage() for record in caplog.records]
-    assert any("no report of" in text and "takes no letters" in text for text in told)
-    assert not any("nothing could be saved" in text for text in told)
-
-
-def test_every_agent_is_reported_of_also_where_checkpoints_have_the_same_id(
-    store: sync.Store,
-) -> None:
-    captain = store.agent("captain")
-    for name in ("a", "b"):
-        sync.agents.run(Failing(), store.agent(name), report_to=captain, **QUICK)
-    letters = sync.agents.Mailbox(captain).waiting()
-    assert [one.content["agent"] for one in letters] == ["agent:a", "agent:b"]
-    assert len({one.content["checkpoint"] for one in letters}) == 1
-
-
 class Reading(Failing):
     """Cannot read some of its letters."""
 

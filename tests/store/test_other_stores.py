@@ -77,7 +77,6 @@ CALLS: dict[str, Callable[[sync.Store, sync.State, sync.State], Any]] = {
         mine, other, "t", reason="r"
     ),
     "mail": lambda s, _, other: sent(s, other),
-    "loop": lambda _, mine, other: sync.agents.Loop(mine, Steps(), report_to=other),
 }
 
 

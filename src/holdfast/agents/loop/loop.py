@@ -35,7 +35,7 @@ from holdfast.store.names.face import (
 from holdfast.store.names.face import taken as blocking_of
 from holdfast.store.state import State
 
-OPTIONS = ("fields", "drift", "report_to", "signals", "settings")
+OPTIONS = ("fields", "drift", "signals", "settings")
 """What a loop takes besides the fields of its settings."""
 NEVER = {getattr(signal, name, None) for name in ("SIGKILL", "SIGSTOP")}
 """Signals that end or stop a process without asking it."""
@@ -60,7 +60,6 @@ class Loop:
     from what was saved, until there were `max_errors` in a row, which raises the last one. SIGTERM
     ends it after the step at work. See `LoopSettings` for all intervals and limits. One process at
     a time runs an agent, by a lease. `drift` is a `Drift` of your own settings, or False for none.
-    `report_to` is an agent that gets a letter about each recovery checkpoint.
     """
 
     def __init__(
@@ -70,20 +69,18 @@ class Loop:
         *,
         fields: Iterable[str] | None = None,
         drift: Drift | bool = True,
-        report_to: State | None = None,
         signals: Iterable[int] = (signal.SIGTERM,),
         settings: LoopSettings | None = None,
         **intervals: Any,
     ) -> None:
-        if not isinstance(state, State) or not isinstance(report_to, State | None):
-            raise InvalidInputError("Loop takes a state of the same face, and so does report_to")
+        if not isinstance(state, State):
+            raise InvalidInputError("Loop takes a state of the same face")
         self._settings = chosen(settings, intervals)
         check_agent(agent)
         watching = drift if isinstance(drift, Drift) else None
         if watching is None and check_flag(drift, "drift"):
             watching = Drift(state)
-        told = handle_of(report_to) if report_to is not None else None
-        self._store = LoopStore(handle_of(state), told)
+        self._store = LoopStore(handle_of(state))
         mailbox = None  # of a fork, on which a loop tries something out
         if handle_of(state).timeline == MAIN:
             mailbox = Mailbox(state, retry=self._settings.retry)
@@ -164,14 +161,6 @@ class Loop:
         """
         check_flag(clean, "clean")
         self._store.ask(checkpoint, clean, reason, restores=True, instead=True)
-
-    @writes
-    def withdraw_restart(self) -> bool:
-        """Take back a restart that is asked for, by whomever; tells whether there was one.
-
-        The agent goes on from what is saved. One that has begun is carried out all the same.
-        """
-        return self._store.withdraw_restart()
 
 
 @steps

@@ -124,13 +124,10 @@ class LoopStore:
     def __init__(
         self,
         handle: LineHandle,
-        report_to: LineHandle | None,
     ) -> None:
         self._handle = handle
         self._state = State(handle)
         self._notes = Book(self._state, OWN_LOOP, Restart)
-        check_own(handle.core, "the state that report_to names", report_to)
-        self._report_to = Mailbox(State(report_to)) if report_to is not None else None
 
     def commit(self, plan: Plan | None) -> Any:
         """Commit a change, if there is one."""
@@ -150,22 +147,10 @@ class LoopStore:
         return saved.checkpoint
 
     def recovery(self, trigger: str, **about: Any) -> Checkpoint:
-        """A recovery checkpoint, before anything is done about what went wrong.
-
-        That somebody cannot be told of it keeps nothing from being done.
-        """
+        """A recovery checkpoint, before anything is done about what went wrong."""
         request = CheckpointRequest(f"recovery: {trigger}", "recovery", trigger, metadata=about)
         made = make(self._handle, request)
         log.warning("%s: Recovery point created: %s", self._handle.scope, made.id)
-        if self._report_to is not None:
-            agent = str(self._handle.scope)
-            content = {"agent": agent, "event": trigger, "checkpoint": made.id} | about
-            try:
-                self._report_to.send(content, sender=agent)
-            except ENDS:
-                raise
-            except Exception as error:
-                log.error("%s: no report of %s: %s", self._handle.scope, made.id, error)
         return made
 
     # restarts
@@ -224,11 +209,6 @@ class LoopStore:
     def _line(self) -> LineHandle:
         return StoreHandle(self._handle.core).line(self._handle.scope)
 
-    def withdraw_restart(self) -> bool:
-        """Take back that a restart is asked for; whether one was."""
-
-        return own_step(self._state, self._unasked, reason="restart withdrawn")
-
     def restart(self) -> Restart | None:
         """The restart that is asked for, by whomever."""
         found, version = self._notes.versioned(RESTART)
@@ -249,7 +229,7 @@ class LoopStore:
             raise PointNotFoundError(
                 f"{self._handle.scope}: it is to be started again from {restart.checkpoint} "
                 f"({restart.reason}), which is not there any more ({error}); call restart() of a "
-                "Loop with another checkpoint, or withdraw_restart() to go on from what is saved"
+                "Loop with another checkpoint: one of now goes on from what is saved"
             ) from error
 
     def _restore(self, restart: Restart) -> None:
@@ -384,15 +364,6 @@ ROUTINE = ("routine", "routine", "interval")
 LAST = ("shutdown", "automatic", "shutdown")
 """Those of the one with which a loop ends."""
 
-UNSAVED = Restart(
-    checkpoint="",
-    clean=False,
-    reason="what was saved of it is gone",
-    restores=False,
-    timeline="",
-    time=None,
-)
-
 WAITS = "%s: another runs it, or was killed: waiting until its lease is given back or runs out"
 """Said once, so that nobody takes a loop that waits for one that hangs."""
 
@@ -513,7 +484,7 @@ class Turns:
             raise InvalidInputError(
                 f"{self._handle.scope}: it is to be started again from before it was first saved, "
                 "and the object that runs holds what came later; give the loop what makes the "
-                "agent, a class or function, or call withdraw_restart()"
+                "agent, a class or function, or call restart() with another checkpoint"
             )
         if stored is None:
             return
@@ -596,8 +567,8 @@ class Turns:
             made = yield from self._note_checkpoint(_work(self._store.recovery, "refresh"))
             yield from self._refresh(made.id, "refresh", clean=False)
             restart = yield _work(self._store.restart)
-            if restart is not None:  # not withdrawn meanwhile
-                yield from self._restart(restart)
+            assert restart is not None
+            yield from self._restart(restart)
 
     def _restart(self, restart: Restart) -> Steps[Any]:
         """Go on from a checkpoint: here, with an agent made anew, or in another process."""
@@ -748,7 +719,7 @@ class Turns:
                     yield from self._kept.given(values)
             else:
                 # Somebody restored what was before it was first saved: it begins as it did then.
-                yield from self._made(UNSAVED)
+                yield from self._made(None)
                 yield from self._saved(self._life.lives("running"))
 
     # what it asks for
