@@ -15,7 +15,6 @@ import holdfast
 from holdfast import Scope, sync
 from holdfast.agents import Message, Task
 from holdfast.agents.agent_keys import CONVERSATION, CURRENT_TASK
-from holdfast.agents.handover import Handovers
 from holdfast.agents.handover_package import LOG
 from holdfast.errors import (
     Conflict,
@@ -273,32 +272,6 @@ def test_another_who_is_faster(place: Place) -> None:
     assert heard(bob) == ["hello", "it is about money", "one more thing", "and another"]
 
 
-@pytest.mark.parametrize("between", ["_prepared", "_look"])
-def test_several_who_accept_one_offer(
-    place: Place, monkeypatch: pytest.MonkeyPatch, between: str
-) -> None:
-    """The slower one, which reads before and after the faster one has taken it, is told that it is
-    taken, not that something is wrong."""
-    store, other = place.open(), place.open()
-    ada, bob = busy(store), store.agent("bob")
-    handovers = sync.agents.Handovers(store)
-    offer = handovers.offer(ada, bob, "t1", reason="x")
-    original = getattr(Handovers, between)
-    faster: list[Any] = []
-
-    def slow(self: Any, *given: Any) -> Any:
-        if not faster:
-            faster.append(None)
-            faster.append(sync.agents.Handovers(other).accept("agent:bob", offer.id))
-        return original(self, *given)
-
-    monkeypatch.setattr(Handovers, between, slow)
-    assert handovers.accept(bob, offer.id) == faster[1]
-    assert faster[1].status == "accepted"
-    assert (tasks(ada), tasks(bob)) == ([], ["t1"])
-    assert handovers.history(bob) == [faster[1]]
-
-
 ODD = {"role": "user", "content": "odd", "metadata": {"score": nan}}
 """A message that is not equal to itself."""
 
@@ -314,7 +287,6 @@ def test_a_message_that_is_not_equal_to_itself_is_known_again(store: sync.Store)
     assert (heard(bob), heard(eve)) == (["only bob's"], ["odd"])
     ada.restore(before)
     assert handovers.reconcile(ada).removed == ("t1",)
-    assert heard(ada) == []
     handovers.hand_over(eve, bob, "t1", reason="x", context="copy")
     say(bob, "new")
     back = handovers.give_back(bob, "t1", reason="x")
@@ -362,7 +334,8 @@ def test_a_restored_giver_does_not_have_it_again(store: sync.Store) -> None:
     say(ada, "later")
     safe = ada.checkpoint("before")
     handovers.hand_over(ada, bob, "t1", reason="x")
-    for point, own in ((safe, []), (early, [])):
+    said = ["hello", "it is about money", "later"]
+    for point, own in ((safe, said), (early, said[:2])):
         ada.restore(point)
         assert tasks(ada) == ["t1"], "a restore brings back what was there"
         assert handovers.owner(ada, "t1") == bob.scope, "and what was handed over is still known"

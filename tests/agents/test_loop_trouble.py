@@ -8,9 +8,6 @@ import pytest
 
 from holdfast import sync
 from holdfast.agents import RetryPolicy, StepResult
-from holdfast.errors import GateRefusedError
-from holdfast.store.commit.gates import Gate
-from holdfast.store.rules.gate_request import GateRequest
 
 QUICK: dict[str, Any] = {"backoff": 0.001, "idle": 0.001}
 
@@ -37,14 +34,6 @@ def triggers(state: sync.State) -> list[str]:
 
 def refuse(alarms: Any) -> None:
     raise KeyError("not found")
-
-
-class Closed(Gate):
-    """Nothing can be written to one scope."""
-
-    def before(self, request: GateRequest) -> None:
-        if str(request.scope) == "agent:captain":
-            raise GateRefusedError("agent:captain takes no letters")
 
 
 class Reading(Failing):

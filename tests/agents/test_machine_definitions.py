@@ -1,9 +1,7 @@
-"""Definitions of machines: in Python, as plain data, in YAML; what is wrong with one; drawings."""
+"""Definitions of machines: what is wrong with one; drawings."""
 
 from __future__ import annotations
 
-import re
-import sys
 from typing import Any
 
 import pytest
@@ -11,36 +9,12 @@ from machine_kit import HAIKU
 
 from holdfast import sync
 from holdfast.agents import MachineArrow, MachineDefinition, MachineRule, MachineState
-from holdfast.errors import MachineDefinitionError, MissingExtraError, TransitionRefusedError
-
-YAML = r"""
-initial: awaiting_topic
-states:
-  awaiting_topic:
-    prompt: What shall it be about?
-    on:
-      topic:
-        to: generating
-        keep: [topic]
-        accepts:
-          - {field: topic, pattern: '\w[\w ]{0,40}', required: true, message: say it in a few words}
-  generating:
-    prompt: A haiku about $topic …
-    data: {lines: []}
-    on: {done: complete}
-  complete:
-    prompt: Another one?
-    on: {yes: awaiting_topic, no: goodbye}
-  goodbye:
-"""
+from holdfast.errors import MachineDefinitionError, TransitionRefusedError
 
 
 @pytest.mark.spec("X27")
-def test_the_same_machine_from_yaml(store: sync.Store) -> None:
-    """`on`, `yes` and `no` are words; YAML's older version takes them for truth values."""
-    definition = MachineDefinition.from_yaml(YAML)
-    assert definition == HAIKU
-    machine = sync.agents.Machine(store.agent("poet"), definition)
+def test_a_machine_that_writes_poems(store: sync.Store) -> None:
+    machine = sync.agents.Machine(store.agent("poet"), HAIKU)
     assert machine.start().prompt == "What shall it be about?"
     with pytest.raises(TransitionRefusedError, match="say it in a few words"):
         machine.fire("topic", topic="")
@@ -52,33 +26,6 @@ def test_the_same_machine_from_yaml(store: sync.Store) -> None:
     assert machine.fire("no").to_state == "goodbye"
     with pytest.raises(TransitionRefusedError, match="nothing does"):
         machine.fire("yes")
-
-
-def test_functions_are_named_in_plain_data(store: sync.Store) -> None:
-    data = {
-        "initial": "a",
-        "states": {
-            "a": {"on": {"go": {"to": "b", "guard": "may", "action": "note"}}, "check": "sound"},
-            "b": {"enter": "note"},
-        },
-        "on": {"stop": {"to": "b", "action": "note"}},
-    }
-    functions = {
-        "may": lambda step: step.input.get("please") is True,
-        "note": lambda step: {"noted": step.data.get("noted", 0) + 1},
-        "sound": lambda found: None,
-    }
-    machine = sync.agents.Machine(store.agent("1"), MachineDefinition.of(data, functions))
-    with pytest.raises(TransitionRefusedError, match="its guard says no"):
-        machine.fire("go")
-    machine.fire("go", please=True)
-    assert machine.now().data == {"noted": 2}  # type: ignore[union-attr]
-    with pytest.raises(MachineDefinitionError) as wrong:
-        MachineDefinition.of(data, {"note": print, "may": 7})  # type: ignore[dict-item]
-    assert wrong.value.problems == (
-        "a: check names 'sound', which is in no table of functions",
-        "a go: guard is a function",
-    )
 
 
 def test_arrows_that_lead_out_of_every_state(store: sync.Store) -> None:
@@ -142,55 +89,6 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
         MachineDefinition("a", {"a": MachineState(), "b": MachineState()})
 
 
-BAD: list[Any] = [
-    {},
-    [],
-    None,
-    {"initial": "a"},
-    {"initial": "a", "states": []},
-    {"initial": "a", "states": {"a": 7}},
-    {"initial": "a", "states": {"a": {"on": 7}}},
-    {"initial": "a", "states": {"a": {"on": {"go": 7}}}},
-    {"initial": "a", "states": {"a": {"no": {}}}},
-    {"initial": "a", "states": {"a": {"rules": [{"pattern": "x"}]}}},
-    {"initial": 7, "states": {"a": {}}},
-    {"initial": "a", "states": {"a": {}}, "on": 7},
-]
-
-
-@pytest.mark.parametrize("data", BAD)
-def test_plain_data_that_are_no_definition(data: Any) -> None:
-    with pytest.raises(MachineDefinitionError):
-        MachineDefinition.of(data)
-
-
-def test_all_of_the_wrong_shape_is_told_with_its_place() -> None:
-    wrong = {
-        "initial": 1,
-        "states": {
-            "a": {"prompt": 5, "on": {"x": {"to": "b", "again": "yes"}, "y": 7, "z": {}}},
-            "b": {"rules": [{"field": "x"}, {"pattern": "y"}, 5], "colour": "red"},
-            "c": 5,
-            3: {},
-        },
-    }
-    with pytest.raises(MachineDefinitionError) as refused:
-        MachineDefinition.of(wrong)
-    places = [text.partition(": ")[0] for text in refused.value.problems]
-    assert places == [
-        "initial",
-        "states.a.on.x.again",
-        "states.a.on.y",
-        "states.a.on.z.to",
-        "states.a.prompt",
-        "states.b.rules[1].field",
-        "states.b.rules[2]",
-        "states.b",
-        "states.c",
-        "states (a key)",
-    ]
-
-
 @pytest.mark.parametrize(
     "call",
     [
@@ -207,29 +105,6 @@ def test_all_of_the_wrong_shape_is_told_with_its_place() -> None:
 def test_python_that_is_no_definition(call: Any) -> None:
     with pytest.raises(MachineDefinitionError):
         call()
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("initial: a\nstates: {a: {}, a: {}}", "line 2: 'a' is there twice"),
-        ("a: &x {b: 1}\nc: *x", "aliases"),
-        ("a: [", "line 1: "),
-        ("a: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
-        ("? [1, 2]\n: 3", "found unhashable key"),
-        ("just text", "a definition is a mapping"),
-        ("initial: a\nstates: {a: {on: {go: true}}}", "states"),
-    ],
-)
-def test_yaml_that_is_no_definition(text: str, problem: str) -> None:
-    with pytest.raises(MachineDefinitionError, match=re.escape(problem)):
-        MachineDefinition.from_yaml(text)
-
-
-def test_yaml_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "yaml", None)
-    with pytest.raises(MissingExtraError, match=r"holdfast\[yaml\]"):
-        MachineDefinition.from_yaml(YAML)
 
 
 def test_mermaid() -> None:

@@ -22,7 +22,6 @@ from holdfast.errors import (
     Conflict,
     IncompleteTransitionError,
     RefusedError,
-    TransitionRefusedError,
     Unavailable,
 )
 
@@ -199,22 +198,6 @@ def test_work_on_what_is_not_equal_to_itself_is_ended(store: sync.Store, undoes:
     with pytest.raises(ConnectionError):
         machine.fire("pay", price=nan)
     assert (pending_of(machine), len(undone)) == (None, undoes)
-
-
-def test_a_failed_attempt_of_another_overtakes_nobody(place: Place) -> None:
-    """Also if what is kept is not equal to itself."""
-    other = sync.agents.Machine(place.open().agent("1"), paying(lambda step: None))
-    other.start()
-    other.save(metadata={"score": nan})
-
-    def action(step: MachineStep) -> None:
-        with pytest.raises(TransitionRefusedError):
-            other.fire("nowhere")
-
-    cart = MachineState(on={"pay": MachineArrow("paid", action=action)})
-    definition = MachineDefinition("cart", {"cart": cart, "paid": MachineState()})
-    machine = sync.agents.Machine(place.open().agent("1"), definition)
-    assert machine.fire("pay").number == 4
 
 
 def test_an_undo_that_was_not_tried_has_not_failed(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,6 +19,7 @@ from holdfast import sync
 from holdfast.errors import (
     ConfigurationError,
     InvalidInputError,
+    MissingExtraError,
     StoreClosedError,
 )
 from holdfast.recovery import Configuration
@@ -688,3 +691,24 @@ def test_set_up_that_is_cancelled_leaves_nothing_open(tmp_path: Path) -> None:
             pause = pause * 1.2 + 0.001
 
     asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("storage: {}\nstorage: {}", "line 2: 'storage' is there twice"),
+        ("a: &x {b: 1}\nc: *x", "aliases"),
+        ("a: [", "line 1: "),
+        ("a: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
+        ("? [1, 2]\n: 3", "found unhashable key"),
+    ],
+)
+def test_yaml_that_is_none(text: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(problem)):
+        Configuration.from_yaml(text)
+
+
+def test_yaml_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(MissingExtraError, match=r"holdfast\[yaml\]"):
+        Configuration.from_yaml("storage: {}")

@@ -37,13 +37,6 @@ def sent(store: sync.Store, to: sync.State) -> None:
         mail.send(to, "answer")
 
 
-class Steps:
-    """An agent that a loop could run."""
-
-    def step(self) -> bool:
-        return False
-
-
 CALLS: dict[str, Callable[[sync.Store, sync.State, sync.State], Any]] = {
     "change": lambda s, _, other: changed(s, other),
     "change of a view": lambda s, _, other: changed(s, other.at(1)),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache, partial
@@ -265,13 +265,10 @@ class Attached:
     @steps
     def restore(self) -> Steps[bool]:
         """Let the agent hold what is stored, and validate it; False if nothing is stored."""
-        stored = yield from self._core.stored(look(self._state, self._core.load))
-        if stored is None:
-            return False
-        with self._core.taking_up(*stored) as values:
-            yield from self._core.given(values)
-        yield from self._core.validated()
-        return True
+        found = yield from self._core.held(look(self._state, self._core.load))
+        if found:
+            yield from self._core.validated()
+        return found
 
     @steps
     def validate(self) -> Steps[None]:
@@ -418,11 +415,16 @@ class Attachment(Living):
         for name, value in values.items():
             setattr(self.obj, name, value)
 
-    def stored(self, load: Step) -> Steps[tuple[Found, Any] | None]:
-        """What is stored, and what the object of today makes of that; None if nothing is."""
+    def held(self, load: Step) -> Steps[bool]:
+        """Let the object hold what is stored, or what it makes of that today; whether there was
+        something.
+
+        If that fails, the object may hold part of it or nothing: no save is taken from it before it
+        is restored.
+        """
         found: Found | None = yield load
         if found is None:
-            return None
+            return False
         made: Any = found.fields.values
         if self._upgrades(found.manifest):
             try:
@@ -430,7 +432,11 @@ class Attachment(Living):
                 made = yield ask(upgrade, version, dict(made), what="upgrade_state")
             except Exception as error:
                 raise self.failed(error, "upgrade_state") from error
-        return found, made
+        built, saved = self._built_of(found, made)
+        self.saved = Saved()
+        yield from self.given(built)
+        self.saved = saved
+        return True
 
     def planned(self, life: ExecutionState | None, replaced: bool = False) -> Steps[Plan | None]:
         """A change that stores what differs, and the life; None if nothing does.
@@ -504,7 +510,7 @@ class Attachment(Living):
         )
 
     def load(self) -> Found | None:
-        """What is stored; None if nothing is. `stored` and `taking_up` lead to the object."""
+        """What is stored; None if nothing is."""
         place = self.handle.place()[2]
         reader = self.handle.view(place).reader if place else self.handle.reader
         manifest = read_manifest(reader)
@@ -524,13 +530,8 @@ class Attachment(Living):
         no longer may be what another is made from."""
         return manifest.version < _version(self.obj) and hasattr(self.obj, "upgrade_state")
 
-    @contextmanager
-    def taking_up(self, found: Found, values: Any) -> Iterator[dict[str, Any]]:
-        """What `stored` made, as objects of the types that the class names, to be given inside.
-
-        If that fails, the object may hold part of it or nothing: no save is taken from it before it
-        is restored.
-        """
+    def _built_of(self, found: Found, values: Any) -> tuple[dict[str, Any], Saved]:
+        """Values as objects of the types that the class names, and what is saved of them."""
         if not isinstance(values, Mapping):
             raise self._invalid(
                 f"upgrade_state returns a mapping from names to values, not {type(values).__name__}"
@@ -542,10 +543,7 @@ class Attachment(Living):
             # What the upgrade leaves out is removed then; what it returns beside the fields stays.
             before = found.fields.values
             stored = {n: one for n, one in before.items() if n in mine or n not in values}
-        saved = Saved(found.manifest, found.fields.known(stored))
-        self.saved = Saved()
-        yield built
-        self.saved = saved
+        return built, Saved(found.manifest, found.fields.known(stored))
 
     def _stored(self, name: str, value: Any, inner: bool) -> Any:
         """What is stored of a value: what the type of the field builds it from again.

@@ -41,7 +41,6 @@ from holdfast.agents.machines.machine_records import open_intents
 from holdfast.agents.state.agent_state import AgentState
 from holdfast.agents.state.checks import told
 from holdfast.errors import (
-    Conflict,
     HandoverNotFoundError,
     HandoverValidationError,
     InvalidInputError,
@@ -404,15 +403,7 @@ class Handovers:
             found.append("not known to both agents")
         for status in found:
             if status != OFFERED:
-                self._check_unanswered(prepared.record)
                 raise InvalidInputError(f"the handover {id} is {status}; offer it again")
-
-    def _check_unanswered(self, record: Record) -> None:
-        """Let what is found wrong be looked at again if somebody answered the offer meanwhile:
-        it was read at two moments."""
-        now = self._side(record, IN).record(record.id, IN)
-        if now is not None and now.status != record.status:
-            raise Conflict(f"{record.taker}: the handover {record.id} was answered meanwhile")
 
     def _look(self, prepared: Prepared) -> None:
         """Read what is to be handed over; refused if the giver's state is not in order."""
@@ -429,7 +420,6 @@ class Handovers:
             problems.append(f"the task {record.task!r} was handed on: reconcile() this agent first")
         problems += AgentState(State(giver.line)).problems()
         if package is None or problems:
-            self._check_unanswered(record)
             raise self._invalid(record.giver, record.task, problems)
         prepared.package = package
 

@@ -462,7 +462,14 @@ class Turns:
         self._life = self._kept if self._kept is not None else Living(self._agent, self._handle)
         self._life.begin("start")
         if self._kept is not None:
-            yield from self._loaded()
+            found = yield from self._held()
+            if not found and self._running.at_hand and self._running.ran:
+                raise InvalidInputError(
+                    f"{self._handle.scope}: it is to be started again from before it was first "
+                    "saved, and the object that runs holds what came later; give the loop what "
+                    "makes the agent, a class or function, or call restart() with another "
+                    "checkpoint"
+                )
         if restart is not None or self._life.interrupted:
             yield from self._life.recovered()
         yield from self._life.validated()
@@ -477,24 +484,10 @@ class Turns:
             return None
         return Attachment(self._agent, self._handle, self._running.fields, self._lease)
 
-    def _loaded(self) -> Steps[Any]:
+    def _held(self) -> Steps[bool]:
+        """Let the agent hold what is stored of it; whether there was something."""
         assert self._kept is not None
-        stored = yield from self._stored()
-        if stored is None and self._running.at_hand and self._running.ran:
-            raise InvalidInputError(
-                f"{self._handle.scope}: it is to be started again from before it was first saved, "
-                "and the object that runs holds what came later; give the loop what makes the "
-                "agent, a class or function, or call restart() with another checkpoint"
-            )
-        if stored is None:
-            return
-        with self._kept.taking_up(*stored) as values:
-            yield from self._kept.given(values)
-
-    def _stored(self) -> Steps[Any]:
-        """What is stored of the agent, and what its class makes of that; None if nothing is."""
-        assert self._kept is not None
-        return (yield from self._kept.stored(_work(self._kept.load)))
+        return (yield from self._kept.held(_work(self._kept.load)))
 
     def _saved(self, life: Any = None) -> Steps[Any]:
         plan = yield from self._life.planned(life)
@@ -712,15 +705,10 @@ class Turns:
 
     def _put_back(self) -> Steps[Any]:
         """Let the agent hold what is saved: what a failed cycle changed in it is gone."""
-        if self._kept is not None:
-            stored = yield from self._stored()
-            if stored is not None:
-                with self._kept.taking_up(*stored) as values:
-                    yield from self._kept.given(values)
-            else:
-                # Somebody restored what was before it was first saved: it begins as it did then.
-                yield from self._made(None)
-                yield from self._saved(self._life.lives("running"))
+        if self._kept is not None and not (yield from self._held()):
+            # Somebody restored what was before it was first saved: it begins as it did then.
+            yield from self._made(None)
+            yield from self._saved(self._life.lives("running"))
 
     # what it asks for
 

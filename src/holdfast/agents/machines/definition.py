@@ -1,16 +1,14 @@
 """What a machine is: its states, the arrows between them, and what has to hold.
 
-    haiku = MachineDefinition(
-        initial="awaiting_topic",
-        states={
-            "awaiting_topic": MachineState(on={"topic": "generating"}),
-            "generating": MachineState(on={"done": "complete"}),
-            "complete": MachineState(on={"yes": "awaiting_topic", "no": "goodbye"}),
-            "goodbye": MachineState(),
-        },
-    )
-
-The same as plain data, with names in place of functions: `MachineDefinition.of`.
+haiku = MachineDefinition(
+    initial="awaiting_topic",
+    states={
+        "awaiting_topic": MachineState(on={"topic": "generating"}),
+        "generating": MachineState(on={"done": "complete"}),
+        "complete": MachineState(on={"yes": "awaiting_topic", "no": "goodbye"}),
+        "goodbye": MachineState(),
+    },
+)
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ MOST_PROBLEMS = 100
 _MISSING: Any = object()
 
 
-class MachineRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class MachineRule(msgspec.Struct, frozen=True):
     """What a field has to be. All that is given must hold.
 
     `field` is a path of names (`order.city`). `pattern` is a regular expression that the whole
@@ -130,7 +128,7 @@ _SPECIAL = '"#;:{}[]()<>|\\`&'
 _FUNCTIONS = {"arrow": ("guard", "action", "work", "undo"), "state": ("enter", "exit", "check")}
 
 
-class MachineArrow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class MachineArrow(msgspec.Struct, frozen=True):
     """Where a trigger leads, and what has to hold and to be done on the way.
 
     Functions are given a `MachineStep`. `guard` says whether the arrow may be followed now;
@@ -160,7 +158,7 @@ class MachineArrow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _refuse(_listed(self, accepts=MachineRule, keep=str, actors=str))
 
 
-class MachineState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class MachineState(msgspec.Struct, frozen=True):
     """One state: what is said in it, what leads out of it, what holds of the data in it.
 
     `on` leads from triggers to states, or to `MachineArrow`s. `data` are fields that are added on
@@ -184,7 +182,7 @@ class MachineState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _refuse(_listed(self, accepts=MachineRule, rules=MachineRule, only_from=str))
 
 
-class MachineDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class MachineDefinition(msgspec.Struct, frozen=True):
     """States by their names, the first of them, and arrows that lead out of every state (`on`).
 
     Making one refuses what cannot work, with all that is wrong: `MachineDefinitionError.problems`.
@@ -204,33 +202,6 @@ class MachineDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
             structs.force_setattr(self, "on", _arrows(self.on))
             found = list(_problems(self))
         _refuse(found)
-
-    @classmethod
-    def of(
-        cls,
-        data: Mapping[str, Any],
-        functions: Mapping[str, Callable[..., Any]] | None = None,
-    ) -> MachineDefinition:
-        """A definition from plain data; where it names functions, they are taken from a table.
-
-        All that is of another type than it has to be is told at once; if nothing is, all that
-        cannot work.
-        """
-        resolved = _resolved(data, functions or {})
-        try:
-            return msgspec.convert(resolved, cls, strict=True)
-        except msgspec.ValidationError:  # it stops at the first
-            found = problems(cls, resolved, "definition")
-        raise MachineDefinitionError([text.removeprefix("definition.") for text in found])
-
-    @classmethod
-    def from_yaml(
-        cls, text: str, functions: Mapping[str, Callable[..., Any]] | None = None
-    ) -> MachineDefinition:
-        """A definition from YAML; needs `holdfast[yaml]`. `yes`, `no` and `on` are plain words."""
-        from holdfast.store.names.arguments import read_yaml
-
-        return cls.of(read_yaml(text, MachineDefinitionError), functions)
 
     # asking
 
@@ -315,9 +286,7 @@ def _drawn(text: str) -> str:
 def check_definition(definition: object, *, awaited: bool = False) -> None:
     """Refuse what is no definition, and, unless they are awaited, functions that are async."""
     if not isinstance(definition, MachineDefinition):
-        raise InvalidInputError(
-            "Machine takes a MachineDefinition; MachineDefinition.of makes one of plain data"
-        )
+        raise InvalidInputError("Machine takes a MachineDefinition")
     parts: list[tuple[str, Any]] = [("state", one) for one in definition.states.values()]
     parts += [("arrow", arrow) for _, _, arrow in definition.arrows()]
     for kind, part in () if awaited else parts:
@@ -429,9 +398,7 @@ def _bad_arrow(machine: MachineDefinition, arrow: MachineArrow) -> Iterator[str]
 def _uncallable(of: Any, kind: str) -> Iterator[str]:
     for name in _FUNCTIONS[kind]:
         given = getattr(of, name)
-        if isinstance(given, str):
-            yield f"{name} names {given!r}, which is in no table of functions"
-        elif given is not None and not callable(given):
+        if given is not None and not callable(given):
             yield f"{name} is a function"
 
 
@@ -442,32 +409,3 @@ def _reached(machine: MachineDefinition) -> set[str]:
         new = {arrow.to for origin, _, arrow in machine.arrows() if origin in new} - found
         found |= new
     return found
-
-
-def _resolved(data: Any, table: Mapping[str, Callable[..., Any]]) -> dict[str, Any]:
-    """A definition as plain data, with functions in the place of their names."""
-    if not isinstance(data, Mapping):
-        raise MachineDefinitionError(["a definition is a mapping with initial and states"])
-
-    def named(part: Any, kind: str) -> Any:
-        if not isinstance(part, Mapping):
-            return part
-        names = [name for name in _FUNCTIONS[kind] if isinstance(part.get(name), str)]
-        return {**part, **{name: table.get(part[name], part[name]) for name in names}}
-
-    def arrows(part: Any) -> Any:
-        on = part.get("on") or {}
-        named_on = {name: named(one, "arrow") for name, one in on.items()} if _maps(on) else on
-        return {**part, "on": named_on}
-
-    made = arrows(data)
-    if _maps(made.get("states")):
-        states = {
-            name: named({} if one is None else one, "state") for name, one in made["states"].items()
-        }
-        made["states"] = {name: arrows(one) if _maps(one) else one for name, one in states.items()}
-    return made  # type: ignore[no-any-return]
-
-
-def _maps(part: object) -> bool:
-    return isinstance(part, Mapping)

@@ -33,7 +33,6 @@ from holdfast.errors import (
     TransitionRefusedError,
 )
 from holdfast.store.inner import (
-    UPDATES,
     ScopedChange,
     again_in_steps,
     build_change,
@@ -298,56 +297,34 @@ class Routines:
 
     def _apply(self, seen: Seen, step: MachineStep, kind: str) -> Steps[Transition]:
         """The one change: the new state, the data if they differ, the log, the intent's end."""
+        record = self._attempt(seen, step, kind, seen.version + 1)
+        before = seen.now
+        created = before.created if before is not None else record.time
+        # Without data nobody was given metadata, either.
+        metadata = before.metadata if before and seen.data is None else step.metadata
+        place = Place(
+            state=step.target,
+            version=record.version,
+            id=record.id,
+            created=created,
+            updated=max(created, record.time),
+            metadata=metadata,
+        )
+        kept: dict[str, Any] = {NOW: place}
+        if before is None or seen.intent is not None:
+            kept[INTENT] = None
+        new = before is None or (seen.data is not None and not same(seen.data, step.data))
+        data = step.data if new else None
+        change, entry_of = self._plan(seen.expects, step, log=record, data=data, **kept)
 
-        def plan() -> Plan:
-            record = self._attempt(seen, step, kind, seen.version + 1)
-            before, created = seen.now, record.time
-            if before is not None:
-                created = before.created
-            # Without data nobody was given metadata, either.
-            metadata = before.metadata if before and seen.data is None else step.metadata
-            kept: dict[str, Any] = {
-                NOW: Place(
-                    state=step.target,
-                    version=record.version,
-                    id=record.id,
-                    created=created,
-                    updated=max(created, record.time),
-                    metadata=metadata,
-                )
-            }
-            if before is None or seen.intent is not None:
-                kept[INTENT] = None
-            new = before is None or (seen.data is not None and not same(seen.data, step.data))
-            data = step.data if new else None
-            change, entry_of = self._plan(seen.expects, step, log=record, data=data, **kept)
+        def finish(written: Any) -> Transition:  # also if who waits for it was cancelled
+            self._book.wrote(seen, entry_of(written), record, **kept)
+            made = self._book.transition(record)
+            made.counted(self._meter, perf_counter() - step.begun)
+            return made
 
-            def finish(written: Any) -> Transition:  # also if who waits for it was cancelled
-                self._book.wrote(seen, entry_of(written), record, **kept)
-                made = self._book.transition(record)
-                made.counted(self._meter, perf_counter() - step.begun)
-                return made
-
-            return change, finish
-
-        made: Transition = yield from self._commit(seen, plan)
+        made: Transition = yield commit(self._state, (change, finish))
         return made
-
-    def _commit(self, seen: Seen, plan: Callable[[], Plan]) -> Steps[Any]:
-        """Commit a plan, again while others only add failed attempts to the log; what it gives."""
-        own = set(self._book.expected)
-        for _ in range(UPDATES):
-            try:
-                return (yield commit(self._state, plan()))
-            except Conflict as conflict:  # failed attempts of others are in nobody's way
-                if not conflict.keys or not own.issuperset(conflict.keys):
-                    raise
-                again = yield self._look(self._book.look)
-                if _made_by(again) != _made_by(seen) or not again.works_on(seen.intent):
-                    raise
-                seen.number, seen.version = again.number, again.version
-                seen.expects |= again.expects
-        raise Conflict(f"{self._where}: others were always faster; try again", list(own))
 
     def _attempt(
         self, seen: Seen, step: MachineStep, kind: str, version: int, error: str | None = None
@@ -358,7 +335,7 @@ class Routines:
 
     def _put_intent(self, seen: Seen, intent: MachineIntent) -> Steps[None]:
         """Say that this transition is being worked on; what it rests on must still be so."""
-        entry = yield from self._commit(seen, lambda: self._plan(seen.expects, intent=intent))
+        entry = yield commit(self._state, self._plan(seen.expects, intent=intent))
         seen.expects[self._book.intent_key] = entry
         seen.intent = intent
 
@@ -444,11 +421,6 @@ class Routines:
                 "was interrupted; then recover() or settle() it",
                 seen.intent,
             )
-
-
-def _made_by(seen: Seen) -> str | None:
-    """The id of the transition that made where a machine is."""
-    return seen.now.id if seen.now is not None else None
 
 
 def call(function: Callable[..., Any], step: MachineStep) -> Step:
