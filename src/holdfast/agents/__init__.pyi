@@ -543,7 +543,6 @@ class Loop:
     from what was saved, until there were `max_errors` in a row, which raises the last one. SIGTERM
     ends it after the step at work. See `LoopSettings` for all intervals and limits. One process at
     a time runs an agent, by a lease. `drift` is a `Drift` of your own settings, or False for none.
-    `report_to` is an agent that gets a letter about each recovery checkpoint.
     """
     def __init__(
         self,
@@ -552,7 +551,6 @@ class Loop:
         *,
         fields: Iterable[str] | None = None,
         drift: Drift | bool = True,
-        report_to: State | None = None,
         signals: Iterable[int] = ...,
         settings: LoopSettings | None = None,
         **intervals: Any,
@@ -575,11 +573,6 @@ class Loop:
 
         With `clean`, without its conversation and short-term memory. If nobody runs the agent, the
         next who does begins so. It takes the place of one that was asked for before.
-        """
-    async def withdraw_restart(self) -> bool:
-        """Take back a restart that is asked for, by whomever; tells whether there was one.
-
-        The agent goes on from what is saved. One that has begun is carried out all the same.
         """
 
 class Machine:
