@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from cli_kit import Cli
 
@@ -37,6 +39,16 @@ def test_grant_check_show_and_revoke(cli: Cli) -> None:
     assert any(one.startswith("revoke: ann") for one in reasons), "it is all in the journal"
 
 
+CONFIGURATION = """
+agent_id: a
+storage:
+  primary: {connection: holdfast.db}
+  backup:
+    - {path: copies, interval: 1h, keep: 24}
+    - {path: exports, scopes: ["agent:a"]}
+"""
+
+
 @pytest.mark.spec("L44", "L45", "L41")
 def test_show_lists_the_rules_of_one_scope_and_of_no_other(cli: Cli) -> None:
     with sync.open("sqlite:holdfast.db") as store:
@@ -65,6 +77,10 @@ def test_show_lists_the_rules_of_one_scope_and_of_no_other(cli: Cli) -> None:
         ["bob may read workflow:w and below"],
     )
     assert "  ann may read agent:a\n" in cli("access show agent:a").out
+    Path("agent.yaml").write_text(CONFIGURATION)
+    a, b = (cli(f"access show agent:{name} --config agent.yaml --json").json for name in "ab")
+    assert b["backups"] == ["every 3600 s, 24 kept: the whole store"]
+    assert a["backups"] == [*b["backups"], "every 86400 s, all kept: signed exports of agent:a"]
 
 
 def test_what_is_kept_from_people_is_not_printed(cli: Cli) -> None:

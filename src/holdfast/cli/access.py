@@ -15,8 +15,10 @@ from holdfast.cli.commands import Group
 from holdfast.cli.options import flag, option
 from holdfast.cli.session import Session, moment
 from holdfast.errors import InvalidInputError, MissingError
+from holdfast.recovery.setup.configuration import Configuration
 from holdfast.schemas.migrations import Migrations
 from holdfast.schemas.schema import SchemaRule
+from holdfast.store.names.patterns import Patterns
 from holdfast.sync import Store
 
 prefix_option = click.option("--prefix", default="", help="Only keys that begin so.")
@@ -80,10 +82,15 @@ def check(session: Session, principal: str, scope: str, permission: str, name: s
 
 
 @access.verb("show SCOPE")
-def show(session: Session, scope: str) -> None:
-    """All rules of a scope: who may what, schemas, what is kept, schedules, policies."""
+@click.option(
+    "--config", metavar="FILE", help="A configuration, for which backups are made."
+)
+def show(session: Session, scope: str, config: str | None) -> None:
+    """All rules of a scope: who may what, schemas, what is kept, schedules, policies, backups."""
     with session.reading() as store:
         found = {**Access(store).show(scope), **_upkeep(store, scope)}
+    if config is not None:
+        found["backups"] = _backups(config, scope)
     if session.json:
         session.tell(found)
         return
@@ -92,6 +99,16 @@ def show(session: Session, scope: str) -> None:
         output.say(f"{name}: {'' if lines else 'none'}".rstrip())
         for line in lines:
             output.say(f"  {line}")
+
+
+def _backups(config: str, scope: str) -> list[str]:
+    """The plans of a configuration that a scope is in."""
+    return [
+        f"every {one.interval:g} s, {one.keep or 'all'} kept: "
+        + (f"signed exports of {', '.join(one.scopes)}" if one.scopes else "the whole store")
+        for one in Configuration.load(config).backups
+        if not one.scopes or Patterns(one.scopes).fit(scope)
+    ]
 
 
 def _upkeep(store: Store, scope: str) -> dict[str, Any]:

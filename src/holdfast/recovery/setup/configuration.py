@@ -61,6 +61,10 @@ _TEXT: Kind = "a text", lambda value: isinstance(value, str)
 _FLAG: Kind = "true or false", lambda value: type(value) is bool
 _LENGTH: Kind = 'milliseconds, or a text like "30s" or "1h"', _is_length
 _PART: Kind = "a mapping", lambda value: isinstance(value, Mapping)
+_PLANS: Kind = (
+    "a mapping, or a list of them",
+    lambda value: isinstance(value, Mapping) or (_is_list(value) and all(map(_PART[1], value))),
+)
 FIELDS: dict[str, dict[str, str]] = {
     "": {
         "agent_id": "whose state it is: the id of an agent",
@@ -74,7 +78,8 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "storage": {
         "primary": "the store",
-        "backup": "where backups of it are kept, and how often one is made",
+        "backup": "where backups of it are kept, and how often one is made; a list of such plans, "
+        "if some scopes have their own",
         "cache": "a cache in front of a store on a server",
     },
     "storage.primary": {
@@ -195,7 +200,7 @@ KINDS: dict[str, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class BackupPlace:
-    """Where a configuration has backups go, and when; the arguments of `Backups`.
+    """A plan of backups: where they go, how often, how many stay; the arguments of `Backups`.
 
     What may hold credentials, though it should not, is never shown.
     """
@@ -254,7 +259,7 @@ class Configuration:
     cache: str | None = field(default=None, repr=False)
     cache_ttl: float = HOUR
     """Seconds for which a cache keeps what it holds."""
-    backup: BackupPlace | None = None
+    backups: tuple[BackupPlace, ...] = ()
     replication: Replication | None = None
     policies: tuple[Policy, ...] = ()
     procedures: tuple[Procedure, ...] = ()
@@ -373,7 +378,7 @@ class _Reading:
             **opened,
             **self._primary(primary),
             **self._cache(storage),
-            backup=self._backup(storage),
+            backups=self._backups(storage.get("backup", ())),
             replication=replication,
             policies=self._each(parts["checkpointing"], "checkpointing.policies", _policy),
             procedures=self._each(parts["recovery"], "recovery.procedures", Procedure.of),
@@ -416,6 +421,7 @@ class _Reading:
         for one in sorted(known.keys() & data.keys()):
             place = f"{name}.{one}".removeprefix(".")
             what, check = _PART if place in FIELDS else KINDS.get(one, _TEXT)
+            what, check = (what, check) if place != "storage.backup" else _PLANS
             if not check(data[one]):
                 self.problems.append(f"{place} is {what}")
             elif one in ALWAYS and not data[one]:
@@ -473,14 +479,20 @@ class _Reading:
                 url += f"{'&' if '?' in url else '?'}{name}={max(1, int(milliseconds(data[name])))}"
         return url
 
-    def _backup(self, storage: Mapping[str, Any]) -> BackupPlace | None:
+    def _backups(self, given: Any) -> tuple[BackupPlace, ...]:
+        """Plans of backups: of the whole store, and of some scopes."""
+        plans = [given] if isinstance(given, Mapping) else given
+        found = tuple(made for one in plans if (made := self._backup(one)) is not None)
+        if len({one.scopes for one in found}) < len(found):
+            self.problems.append("storage.backup: two plans are for the same scopes")
+        return found
+
+    def _backup(self, given: Mapping[str, Any]) -> BackupPlace | None:
         """Where backups go: a bucket, or a folder."""
-        if "backup" not in storage:
-            return None
         place = "storage.backup"
         known = len(self.problems)
-        data = self._section(storage["backup"], place)
-        kind = data.get("type", "s3" if "bucket" in storage["backup"] else "file")
+        data = self._section(given, place)
+        kind = data.get("type", "s3" if "bucket" in given else "file")
         if kind not in BACKUPS:
             self._unavailable.append(f"{place}.type{_word(kind)}")
             return None

@@ -416,7 +416,8 @@ def _harmed(managed: Managed) -> None:
 
 def backups_of(config: Configuration, store: Store) -> Backups | None:
     """The backups of a store at the place that a configuration names."""
-    if (place := config.backup) is None:
+    place = next((one for one in config.backups if not one.scopes), None)
+    if place is None:
         return None
     from holdfast.backup.backups import Backups
 
@@ -503,8 +504,7 @@ def _check_encryption(config: Configuration, store: Any) -> None:
         for one in config.policies
         if one.demands_encryption
     ]
-    if config.backup is not None and config.backup.encryption:
-        asks.append("storage.backup.encryption")
+    asks += ["storage.backup.encryption" for one in config.backups if one.encryption]
     if plain and asks:
         way = "the store is plain: give storage.primary.key, or HOLDFAST_KEY, when it is made"
         raise ConfigurationError([f"{one}: {way}; or ask for none" for one in asks])
@@ -512,14 +512,13 @@ def _check_encryption(config: Configuration, store: Any) -> None:
 
 def _check_backup(config: Configuration) -> None:
     """Refuse backups that cannot be made, before a store is made for them."""
-    if config.backup is None:
-        return
     from holdfast.backup.place import Place
 
-    try:
-        Place(config.backup.url, region=config.backup.region, endpoint=config.backup.endpoint)
-    except InvalidInputError as error:
-        raise ConfigurationError([f"storage.backup: {error}"]) from None
+    for one in config.backups:
+        try:
+            Place(one.url, region=one.region, endpoint=one.endpoint)
+        except InvalidInputError as error:
+            raise ConfigurationError([f"storage.backup: {error}"]) from None
 
 
 def put_in_force(
@@ -556,7 +555,7 @@ def put_in_force(
         encrypted=core.ring is not None,
         checkpointing_enabled=not broken,
         policies=in_force,
-        backup=config.backup.url if config.backup is not None else "",
+        backup=", ".join(one.url for one in config.backups),
         recovery_configured=True,
         procedures=tuple(one.id for one in recovery.procedures(scope)),
         sync_enabled=managed.replicas is not None,

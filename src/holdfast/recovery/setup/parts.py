@@ -78,10 +78,11 @@ def parts_of(managed: Managed, config: Configuration, beside: Beside) -> dict[st
     if managed.replicas is not None:
         follow = partial(_follow, managed)
         table["replicas"] = chore("replicas brought up to date", "replicas", 1.0, follow)
-    if (plan := config.backup) is not None:
+    for plan in config.backups:
         made = partial(_export_scopes, managed, plan, config.key)
         made = made if plan.scopes else partial(_back_up, managed, plan)
-        table["backups"] = chore("backups made", "backups", plan.interval, made)
+        name = " ".join(("backups", *plan.scopes))
+        table[name] = chore("backups made", name, plan.interval, made)
     if (bounds := config.optimizer) is not None:
         adapt = partial(adapt_intervals, managed, bounds)
         about = "intervals of policies adapted"
