@@ -114,8 +114,8 @@ class ByKind(Counting):
 
 
 SYNC = 0.002
-"""Seconds of a sync where one is added to the disk's own: those of virtual machines may take a tenth
-of that, or ten times as much, and a ratio of commits says little on the first of them."""
+"""Seconds of a sync where one is added to the disk's own: virtual machines' may take a tenth
+of that or ten times as much, and a ratio of commits says little on the first of them."""
 
 
 class Synced(Counting):
