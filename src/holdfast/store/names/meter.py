@@ -3,7 +3,7 @@
 One mechanism for all of it: a **measure** has series, one for each combination of its labels, and
 a series has a count, a sum of seconds and a histogram. The store tells of saves and commits; what
 stands above it tells of transitions, recoveries and what it refuses. `Store.metrics` gives all of
-it as one snapshot, on which alerts and exports stand.
+it as one snapshot, on which alerts (of `recovery.setup`) and exports stand.
 
 Labels are names from definitions and kinds of errors, never values, ids of agents or texts that a
 caller gave, so that they can leave the process. A measure that has more series than `MOST` counts
@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from math import frexp, isnan
+from math import frexp
 from operator import sub
 from time import perf_counter
 from typing import Any, TypeVar
@@ -87,13 +87,6 @@ MEASURES = {
         HOOKS,
     )
 }
-FIGURES = tuple(
-    measure.name + end
-    for measure in MEASURES.values()
-    for end in ("", *(("_failed",) if measure.good else ()), "_p50", "_p99")
-)
-"""Names of figures; those of what is never timed stay unknown."""
-
 SAVED = ("saved",)
 MOST_TOLD = 1000
 """What may wait to be counted."""
@@ -209,18 +202,6 @@ class Latency:
 
 
 @dataclass(frozen=True, slots=True)
-class MetricAlert:
-    """A figure that is above its limit."""
-
-    name: str
-    figure: float
-    limit: float
-
-    def __str__(self) -> str:
-        return f"{self.name} is {self.figure:.4g}, more than {self.limit:.4g}"
-
-
-@dataclass(frozen=True, slots=True)
 class Metrics:
     """What one open store counted, as it was at one moment."""
 
@@ -286,27 +267,6 @@ class Metrics:
             if taken.count:
                 found[f"{name}_p50"], found[f"{name}_p99"] = map(taken.quantile, (0.5, 0.99))
         return found
-
-    def alerts(self, limits: Mapping[str, float]) -> list[MetricAlert]:
-        """The figures that are above their limits: `alerts({"saves_p99": 0.25})`.
-
-        What never happened is above no limit. Of the time since the last look, ask
-        `since(before).alerts(...)`.
-        """
-        if not isinstance(limits, Mapping):
-            raise InvalidInputError('limits are a mapping: {"saves_p99": 0.25}')
-        for name, limit in limits.items():
-            if name not in FIGURES:
-                known = ", ".join(FIGURES)
-                raise InvalidInputError(f"there is no figure {str(name)[:80]!r}; there are {known}")
-            if type(limit) not in (int, float) or isnan(limit):
-                raise InvalidInputError(f"the limit of {name} is a number")
-        figures = self.figures()
-        return [
-            MetricAlert(name, figures[name], limit)
-            for name, limit in limits.items()
-            if figures.get(name, 0.0) > limit
-        ]
 
     def data(self) -> dict[str, Any]:
         """All of it as plain data, for an export."""
