@@ -201,10 +201,10 @@ class LongReader:
         assert type(self._bytes) is ByteTree
         try:
             yield from self._bytes.pieces(start, stop)
-        except DamagedRecordError:
+        except DamagedRecordError:  # what was pruned since it was opened is no damage
             ledger, number, sequence = self._opened
             floor = floor_of(ledger, number)
-            if not floor.holds(sequence, ledger.before):  # pruned since it was opened
+            if not floor.holds(sequence, ledger.before):
                 raise pruned(ledger, self._reader.timeline, sequence, floor) from None
             raise
 
