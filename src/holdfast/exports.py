@@ -69,6 +69,11 @@ def lazy(
     return find, lambda: sorted({*vars(package), *home, *getattr(package, "__all__", ())})
 
 
+def names_of(homes: Mapping[str, str]) -> list[str]:
+    """`__all__` of a module, of its table."""
+    return sorted(name for some in homes.values() for name in some.split())
+
+
 class BlockingPart(ModuleType):
     """The module `holdfast.sync.<part>`: the names of `holdfast.<part>` on the blocking face."""
 

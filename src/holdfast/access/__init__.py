@@ -13,21 +13,12 @@ Glossary of this layer:
 
 from __future__ import annotations
 
-from holdfast.exports import lazy
-
-__all__ = [
-    "CARD",
-    "SSN",
-    "Access",
-    "Audit",
-    "Grant",
-    "Protection",
-    "Read",
-]
+from holdfast.exports import lazy, names_of
 
 HOMES = {
     "holdfast.access.audit": "Audit Read",
     "holdfast.access.grants": "Access Grant",
     "holdfast.access.protection": "CARD Protection SSN",
 }
+__all__ = names_of(HOMES)
 __getattr__, __dir__ = lazy(__name__, HOMES)

@@ -30,58 +30,7 @@ Glossary of this layer:
 
 from __future__ import annotations
 
-from holdfast.exports import lazy
-
-__all__ = [
-    "Agent",
-    "AgentInfo",
-    "AgentState",
-    "Agents",
-    "Attached",
-    "Component",
-    "Drift",
-    "DriftAlarm",
-    "DriftSignal",
-    "DriftStatus",
-    "Effect",
-    "Effects",
-    "Handover",
-    "HandoverPackage",
-    "Handovers",
-    "ImportedAgent",
-    "Letter",
-    "Loop",
-    "LoopReport",
-    "LoopResult",
-    "LoopSettings",
-    "Machine",
-    "MachineArrow",
-    "MachineDefinition",
-    "MachineIntent",
-    "MachineLimits",
-    "MachineRecovered",
-    "MachineRule",
-    "MachineSnapshot",
-    "MachineState",
-    "MachineStep",
-    "Mail",
-    "Mailbox",
-    "MailboxStatus",
-    "Message",
-    "PersistentAgent",
-    "Replayed",
-    "RetryPolicy",
-    "StepResult",
-    "Task",
-    "ToolCall",
-    "Transition",
-    "attach",
-    "check_loop",
-    "export_agent",
-    "failure_kind",
-    "import_folder",
-    "run",
-]
+from holdfast.exports import lazy, names_of
 
 HOMES = {
     "holdfast.agents.agent": "Agent",
@@ -110,4 +59,5 @@ HOMES = {
     "holdfast.agents.state.shapes": "Message Task ToolCall",
     "holdfast.agents.folder": "ImportedAgent import_folder",
 }
+__all__ = names_of(HOMES)
 __getattr__, __dir__ = lazy(__name__, HOMES)

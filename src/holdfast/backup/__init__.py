@@ -19,19 +19,12 @@
 
 from __future__ import annotations
 
-from holdfast.exports import lazy
-
-__all__ = [
-    "Backup",
-    "BackupReport",
-    "Backups",
-    "PrunedBackups",
-    "RestoredBackup",
-]
+from holdfast.exports import lazy, names_of
 
 HOMES = {
     "holdfast.backup.backup_restore": "RestoredBackup",
     "holdfast.backup.backups": "BackupReport Backups PrunedBackups",
     "holdfast.backup.manifest": "Backup",
 }
+__all__ = names_of(HOMES)
 __getattr__, __dir__ = lazy(__name__, HOMES)

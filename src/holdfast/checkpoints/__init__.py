@@ -18,40 +18,7 @@ Glossary of this layer:
 
 from __future__ import annotations
 
-from holdfast.exports import lazy
-
-__all__ = [
-    "CheckpointGroups",
-    "CheckpointRequest",
-    "Checkpoints",
-    "Condition",
-    "Cron",
-    "Every",
-    "Export",
-    "Imported",
-    "Judged",
-    "LinePlan",
-    "Locator",
-    "Optimizer",
-    "Participant",
-    "Policies",
-    "Policy",
-    "PolicyEvent",
-    "PolicyFrequency",
-    "PolicyRetention",
-    "PolicySetting",
-    "RestoreRequest",
-    "Retention",
-    "RetentionPlan",
-    "RetentionRule",
-    "Run",
-    "ScheduleInfo",
-    "Scheduler",
-    "ShutdownCheckpoints",
-    "export_checkpoint",
-    "import_checkpoint",
-    "inspect_export",
-]
+from holdfast.exports import lazy, names_of
 
 HOMES = {
     "holdfast.checkpoints.checkpoints": "CheckpointGroups Checkpoints",
@@ -70,4 +37,5 @@ HOMES = {
     "holdfast.checkpoints.scheduler": "Run Scheduler",
     "holdfast.checkpoints.shutdown": "Participant ShutdownCheckpoints",
 }
+__all__ = names_of(HOMES)
 __getattr__, __dir__ = lazy(__name__, HOMES)

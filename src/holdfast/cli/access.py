@@ -82,9 +82,7 @@ def check(session: Session, principal: str, scope: str, permission: str, name: s
 
 
 @access.verb("show SCOPE")
-@click.option(
-    "--config", metavar="FILE", help="A configuration, for which backups are made."
-)
+@click.option("--config", metavar="FILE", help="A configuration, for which backups are made.")
 def show(session: Session, scope: str, config: str | None) -> None:
     """All rules of a scope: who may what, schemas, what is kept, schedules, policies, backups."""
     with session.reading() as store:

@@ -13,31 +13,7 @@ Glossary of this layer:
 
 from __future__ import annotations
 
-from holdfast.exports import lazy
-
-__all__ = [
-    "Breaker",
-    "BreakerSettings",
-    "Cache",
-    "Cancel",
-    "Changed",
-    "Continue",
-    "Fork",
-    "HookContext",
-    "HookMetrics",
-    "HookRecord",
-    "Hooks",
-    "Modified",
-    "Redirect",
-    "Replace",
-    "ReplayReport",
-    "Retry",
-    "Skipped",
-    "TimeRange",
-    "backup_on_change",
-    "persistence",
-    "validation",
-]
+from holdfast.exports import lazy, names_of
 
 HOMES = {
     "holdfast.hooks.breaker": "Breaker BreakerSettings",
@@ -50,4 +26,5 @@ HOMES = {
     "holdfast.hooks.hooks": "Hooks",
     "holdfast.hooks.replay": "ReplayReport TimeRange",
 }
+__all__ = names_of(HOMES)
 __getattr__, __dir__ = lazy(__name__, HOMES)

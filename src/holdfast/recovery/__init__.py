@@ -24,44 +24,7 @@ Glossary of this layer:
 
 from __future__ import annotations
 
-from holdfast.exports import lazy
-
-__all__ = [
-    "AgentFailure",
-    "Alert",
-    "Answered",
-    "BackupPlace",
-    "BootItem",
-    "BootReport",
-    "Channel",
-    "Concern",
-    "Configuration",
-    "Healed",
-    "Health",
-    "KeptProcedure",
-    "Managed",
-    "PartStatus",
-    "Procedure",
-    "Quarantined",
-    "Recovery",
-    "RecoveryNotice",
-    "RecoveryPlan",
-    "RecoveryReport",
-    "RecoveryStatistics",
-    "RecoveryStep",
-    "RecoveryStepResult",
-    "RecoveryTarget",
-    "RunningStatus",
-    "ScrubStatus",
-    "Scrubbed",
-    "Scrubber",
-    "SetUp",
-    "Unanswered",
-    "UnfitTarget",
-    "Watchdog",
-    "boot",
-    "set_up",
-]
+from holdfast.exports import lazy, names_of
 
 HOMES = {
     "holdfast.recovery.boot_recovery": "BootItem BootReport boot",
@@ -83,4 +46,5 @@ HOMES = {
     "holdfast.recovery.watchdog": "Answered Unanswered Watchdog",
 }
 ASYNC = {"holdfast.recovery.setup.managed_async": "Managed set_up"}
+__all__ = names_of(HOMES)
 __getattr__, __dir__ = lazy(__name__, HOMES, ASYNC)

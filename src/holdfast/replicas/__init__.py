@@ -17,18 +17,11 @@ and verifies; cut short anywhere, the next sync goes on.
 
 from __future__ import annotations
 
-from holdfast.exports import lazy
-
-__all__ = [
-    "ReplicaStatus",
-    "Replicas",
-    "SyncReport",
-    "SyncedReplica",
-    "promote_replica",
-]
+from holdfast.exports import lazy, names_of
 
 HOMES = {
     "holdfast.replicas.replica_sync": "ReplicaStatus SyncReport SyncedReplica",
     "holdfast.replicas.replicas": "Replicas promote_replica",
 }
+__all__ = names_of(HOMES)
 __getattr__, __dir__ = lazy(__name__, HOMES)

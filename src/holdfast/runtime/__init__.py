@@ -19,33 +19,7 @@ Glossary of this layer:
 
 from __future__ import annotations
 
-from holdfast.exports import lazy
-
-__all__ = [
-    "Bus",
-    "Cached",
-    "Composition",
-    "Compositions",
-    "Conversation",
-    "Conversations",
-    "Entities",
-    "Entity",
-    "Event",
-    "EventChain",
-    "EventStats",
-    "Events",
-    "Graph",
-    "Message",
-    "Observations",
-    "Queue",
-    "Queues",
-    "Relationship",
-    "Request",
-    "RequestTicket",
-    "Requests",
-    "Runtime",
-    "handles",
-]
+from holdfast.exports import lazy, names_of
 
 HOMES = {
     "holdfast.runtime.bus": "Bus Message",
@@ -57,4 +31,5 @@ HOMES = {
     "holdfast.runtime.queue": "Queue Queues",
     "holdfast.runtime.requests": "Request RequestTicket Requests",
 }
+__all__ = names_of(HOMES)
 __getattr__, __dir__ = lazy(__name__, HOMES)

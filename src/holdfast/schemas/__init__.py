@@ -11,34 +11,7 @@ Glossary of this layer:
 
 from __future__ import annotations
 
-from holdfast.exports import lazy
-
-__all__ = [
-    "AnyValue",
-    "Convert",
-    "Copy",
-    "Custom",
-    "Default",
-    "Flag",
-    "ListOf",
-    "Mapping",
-    "Merge",
-    "MigrationCheck",
-    "MigrationReport",
-    "Migrations",
-    "Move",
-    "Number",
-    "Remove",
-    "Schema",
-    "Schemas",
-    "SemanticVersion",
-    "Split",
-    "Step",
-    "Text",
-    "Timestamp",
-    "check_migration",
-    "transform",
-]
+from holdfast.exports import lazy, names_of
 
 HOMES = {
     "holdfast.schemas.compatibility": "MigrationCheck check_migration",
@@ -49,4 +22,5 @@ HOMES = {
         "Convert Copy Custom Default Merge Move Remove Split Step transform"
     ),
 }
+__all__ = names_of(HOMES)
 __getattr__, __dir__ = lazy(__name__, HOMES)
