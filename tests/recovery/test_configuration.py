@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kai_kit import DOCUMENT
 from store_kit import Between, Place, put_row, rows_of
 
 import holdfast
@@ -24,46 +25,6 @@ from holdfast.errors import (
 )
 from holdfast.recovery import Configuration
 
-DOCUMENT = """
-state_management:
-  agent_id: "ai.kai.assistant.general"
-  storage:
-    primary:
-      type: "postgresql"
-      connection: "postgresql://user:pass@localhost:5432/kai_states"
-      pool_size: 20
-      timeout: 30000
-    backup:
-      type: "s3"
-      bucket: "kai-agent-states"
-      region: "us-west-2"
-      encryption: true
-    cache:
-      type: "redis"
-      connection: "redis://localhost:6379/2"
-      ttl: "1h"
-  checkpointing:
-    policies:
-      - name: "time_based"
-        conditions:
-          - type: "time_interval"
-            threshold: 300000
-            metric: "time_since_last_checkpoint"
-            operator: "greater_than"
-        frequency: {interval: 300000, jitter: 30000}
-        retention: {max_age: "7d", max_count: 100}
-        priority: "medium"
-  recovery:
-    procedures:
-      - name: "mine"
-        triggers: [{type: "agent_crash"}]
-        steps:
-          - {type: "locate_checkpoint", timeout: 60000}
-          - {type: "restore_state", timeout: "2m"}
-  synchronization: {enabled: true, strategy: "eventual_consistency"}
-  integrity: {verification_level: "high", hash_algorithm: "SHA-256"}
-  monitoring: {audit_logging: true, alert_thresholds: {checkpoint_failure_rate: 0.05}}
-"""
 OFTEN: dict[str, Any] = {
     "id": "often",
     "conditions": [
@@ -90,12 +51,12 @@ def made(**more: Any) -> dict[str, Any]:
 def test_the_documents_configuration_can_be_read_and_nothing_of_it_is_missing() -> None:
     config = Configuration.from_yaml(DOCUMENT)
     assert config.agent_id == "ai.kai.assistant.general"
-    assert [one.id for one in config.policies] == ["time_based"]
-    assert [one.id for one in config.procedures] == ["mine"]
+    assert [one.id for one in config.policies] == ["time_based", "state_change"]
+    assert [one.id for one in config.procedures] == ["standard_recovery"]
     assert config.unavailable == ()
     with pytest.raises(ConfigurationError, match="the store is plain") as refused:
         sync.recovery.set_up(config)  # no key is there: before anything is asked of a server
-    assert len(refused.value.problems) == 1
+    assert len(refused.value.problems) == 2  # of the policy, and of the backup
 
 
 @pytest.mark.spec("K260")
