@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast import sync
-from holdfast.errors import HoldfastError, LeaseHeldError, LeaseNotFoundError
+from holdfast.errors import HoldfastError, LeaseHeldError, MissingError
 from holdfast.recovery import run as running
 from holdfast.recovery.failures import FAILURES
 from holdfast.recovery.report import RecoveryReport
@@ -116,7 +116,7 @@ class Fleet:
             if one.owner and any(id in names or f"agent:{id}" in names for id in ids):
                 try:
                     store.break_lease(one.name)
-                except LeaseNotFoundError:
+                except MissingError:
                     continue
 
     # what happens

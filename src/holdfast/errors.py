@@ -7,20 +7,14 @@ different branches, because a caller answers each of them differently.
     ├── MissingError                 what was asked for is not there
     │   ├── BackupNotFoundError
     │   ├── CheckpointNotFoundError
-    │   ├── EffectNotFoundError
     │   ├── EffectResultLostError    it happened, and what came of it could not be kept
     │   ├── EntityNotFoundError
     │   ├── ErasedError              the subject that a value was sealed for is erased
-    │   ├── HandoverNotFoundError
-    │   ├── LeaseNotFoundError
     │   ├── LookupNotFoundError
     │   ├── PointNotFoundError
     │   │   └── PrunedError          it was there; an anchor says that it was pruned
-    │   ├── ProcedureNotFoundError
-    │   ├── ScheduleNotFoundError
     │   ├── ScopeNotFoundError
     │   ├── StoreNotFoundError
-    │   ├── SubjectNotFoundError
     │   └── TimelineNotFoundError
     ├── Conflict                     someone else changed what this change rests on
     ├── StateIntegrityError          what is stored is not what was written
@@ -696,13 +690,6 @@ class CheckpointNotFoundError(MissingError):
     """
 
 
-class EffectNotFoundError(MissingError):
-    """No unfinished effect of that name and id is known.
-
-    To do: `effects.unfinished()` lists them.
-    """
-
-
 class EffectResultLostError(MissingError):
     """The effect happened, and its result was nothing that could be stored.
 
@@ -722,20 +709,6 @@ class ErasedError(MissingError):
     """The value was sealed for a subject that has been erased; nobody can read it any more.
 
     To do: set it anew, or delete it.
-    """
-
-
-class HandoverNotFoundError(MissingError):
-    """No handover of that id is known to this agent.
-
-    To do: `handovers.history(agent)` lists them.
-    """
-
-
-class LeaseNotFoundError(MissingError):
-    """No lease of that name was ever taken.
-
-    To do: `store.leases()` lists them.
     """
 
 
@@ -766,20 +739,6 @@ class PrunedError(PointNotFoundError):
     position: dict[int, int] | None = None
 
 
-class ProcedureNotFoundError(MissingError):
-    """No procedure of recovery has that id.
-
-    To do: `recovery.procedures()` lists them.
-    """
-
-
-class ScheduleNotFoundError(MissingError):
-    """The store has no schedule of that name.
-
-    To do: `scheduler.schedules()` names them.
-    """
-
-
 class ScopeNotFoundError(MissingError):
     """No scope of that name is in the store.
 
@@ -791,13 +750,6 @@ class StoreNotFoundError(MissingError):
     """There is no store at that place and none may be created.
 
     To do: check the path, or open with `create=True`.
-    """
-
-
-class SubjectNotFoundError(MissingError):
-    """Nothing was ever sealed for a subject of that name, or it is erased.
-
-    To do: `store.subjects()` lists them.
     """
 
 

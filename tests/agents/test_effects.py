@@ -16,12 +16,12 @@ from holdfast import Sticky, sync
 from holdfast.agents.agent_keys import OPEN
 from holdfast.errors import (
     Conflict,
-    EffectNotFoundError,
     EffectResultLostError,
     EffectUnknownError,
     InvalidInputError,
     InvalidKeyError,
     InvalidValueError,
+    MissingError,
     Unavailable,
 )
 from holdfast.storage.wrappers import Fault, Faulty
@@ -147,7 +147,7 @@ def test_settled_as_to_be_repeated_or_dropped(place: Place, post: Post, how: str
     again.settle("send", how, id="1")
     assert [one.status for one in again.unfinished()] == (["planned"] if how == "repeat" else [])
     assert again.call("send", lambda _: post.send("hello"), id="1") == "receipt 1"
-    with pytest.raises(EffectNotFoundError, match="unfinished\\(\\) lists them"):
+    with pytest.raises(MissingError, match="unfinished\\(\\) lists them"):
         again.settle("send", how, id="1")
 
 
@@ -282,7 +282,7 @@ def test_a_result_that_is_lost_is_not_taken_for_none(place: Place) -> None:
     assert "not known any more" in orphan.answer.text
     effects.settle("send", "done", id="1", result=[1, 2])
     assert effects.call("send", lambda effect: "again", id="1") == [1, 2]
-    with pytest.raises(EffectNotFoundError):
+    with pytest.raises(MissingError):
         effects.settle("send", "done", id="1", result="other")
 
 

@@ -18,10 +18,10 @@ from holdfast.agents.agent_keys import CONVERSATION, CURRENT_TASK
 from holdfast.agents.handover_package import LOG
 from holdfast.errors import (
     Conflict,
-    HandoverNotFoundError,
     HandoverValidationError,
     HoldfastError,
     InvalidInputError,
+    MissingError,
 )
 from holdfast.storage.wrappers import MODES, Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
@@ -77,7 +77,7 @@ def test_refused_and_withdrawn(store: sync.Store) -> None:
     assert handovers.refuse(bob, first.id, reason="again") == refused
     assert handovers.owner(ada, "t1") == ada.scope
     for ask in (handovers.owner, handovers.chain):
-        with pytest.raises(HandoverNotFoundError, match="has no task 't1'"):
+        with pytest.raises(MissingError, match="has no task 't1'"):
             ask(bob, "t1")
 
 
@@ -218,7 +218,7 @@ def test_chains_and_returns(timed: sync.Store, hands: Hands) -> None:
     assert [str(one.giver) for one in chain] == ["agent:ada", "agent:bob", "agent:cid", "agent:bob"]
     assert [one.answered_at for one in chain] == [hands.time(60 * n) for n in range(1, 5)]
     for id in (None, last.id):
-        with pytest.raises(HandoverNotFoundError, match="is not here"):
+        with pytest.raises(MissingError, match="is not here"):
             handovers.give_back(cid, "t1", reason="x", id=id)
     with pytest.raises(InvalidInputError, match="was another one"):
         handovers.give_back(bob, "t2", reason="x", id=last.id)
@@ -425,9 +425,9 @@ def test_slips(store: sync.Store) -> None:
     offer = handovers.offer(ada, "agent:bob", "t1", reason="x", id="h")
     with pytest.raises(InvalidInputError, match="was another one"):
         handovers.offer(ada, "agent:cid", "t1", reason="x", id="h")
-    with pytest.raises(HandoverNotFoundError, match=r"history\(\) lists them"):
+    with pytest.raises(MissingError, match=r"history\(\) lists them"):
         handovers.refuse(ada, offer.id, reason="ada is not its taker")
-    with pytest.raises(HandoverNotFoundError):
+    with pytest.raises(MissingError):
         handovers.withdraw("agent:bob", offer.id, reason="bob is not its giver")
     with pytest.raises(InvalidInputError):
         handovers.refuse("agent:bob", offer.id, reason="")

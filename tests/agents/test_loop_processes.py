@@ -16,7 +16,7 @@ from store_kit import Place
 
 from holdfast import sync
 from holdfast.agents import StepResult
-from holdfast.errors import HoldfastError, LeaseNotFoundError
+from holdfast.errors import HoldfastError, MissingError
 from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
@@ -330,7 +330,7 @@ def test_a_crash_at_any_storage_call_is_gone_over(plain: Place) -> None:
             core = open_core(plain.url, storage=faulty, **plain.options())
             broken = sync.Store(StoreHandle(core)).agent(name)
             sync.agents.run(lambda state: Counting(), broken, **options)
-        with suppress(LeaseNotFoundError):
+        with suppress(MissingError):
             store.break_lease(f"agent/{name}")
         result = sync.agents.run(lambda state: Counting(), state, **options)
         assert result.outcome == "done"

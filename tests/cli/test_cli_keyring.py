@@ -136,7 +136,7 @@ def test_subjects(cli: Cli) -> None:
     assert cli(f"{STORE} key get agent:7 name --json").json["value"] == {"$erased": True}
     assert cli(f"{STORE} key get agent:7 said --json").json["value"] == [{"$erased": True}, 2]
     again = cli(f"{STORE} keyring erase --subject user:42 --yes --json")
-    assert again.error["error"] == "SubjectNotFoundError"
+    assert again.error["error"] == "MissingError"
     assert "$erased" in cli(f"{STORE} diff agent:7 1").out
     assert cli(f"{STORE} verify --json").json["subjects_erased"] == 1
     assert cli(f"{STORE} scope erase agent:8 --yes --json").json["erased"] == "agent:8"

@@ -9,7 +9,7 @@ import pytest
 from store_kit import Place, put_row, rows_of
 
 from holdfast import sync
-from holdfast.errors import HoldfastError, LeaseNotFoundError
+from holdfast.errors import HoldfastError, MissingError
 from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
@@ -33,7 +33,7 @@ def break_leases(store: sync.Store) -> None:
     for one in store.leases():
         try:
             store.break_lease(one.name)
-        except LeaseNotFoundError:
+        except MissingError:
             continue
 
 

@@ -21,7 +21,6 @@ from holdfast.errors import (
     HoldfastError,
     LeaseHeldError,
     MissingError,
-    ProcedureNotFoundError,
     RecoveryFailedError,
     RecoveryValidationError,
     ScopeNotFoundError,
@@ -457,7 +456,7 @@ def test_a_report_is_under_a_signature(store: sync.Store) -> None:
 
 def test_what_is_not_there_is_said(store: sync.Store) -> None:
     recovery = sync.recovery.Recovery(store)
-    with pytest.raises(ProcedureNotFoundError, match="standard_recovery"):
+    with pytest.raises(MissingError, match="standard_recovery"):
         recovery.recover(agent(store), procedure="nothing")
     with pytest.raises(ScopeNotFoundError, match="agent:nobody"):
         recovery.recover("agent:nobody", "agent_crash")

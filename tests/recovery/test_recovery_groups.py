@@ -15,7 +15,7 @@ from holdfast.agents import Message, Task
 from holdfast.errors import (
     CheckpointNotFoundError,
     HoldfastError,
-    LeaseNotFoundError,
+    MissingError,
     RecoveryFailedError,
     ScopeNotFoundError,
 )
@@ -209,7 +209,7 @@ def test_one_that_ends_at_any_commit_is_all_or_none(place: Place) -> None:
             states = [store.agent(name) for name in NAMES]
             assert done(states) in (before, [[], [], []]), nth
             for one in store.leases():
-                with suppress(LeaseNotFoundError):
+                with suppress(MissingError):
                     store.break_lease(one.name)
             recovery = sync.recovery.Recovery(store)
             back = done(states) != before

@@ -17,7 +17,7 @@ from store_kit import Place, put_row, rows_of
 import holdfast
 from holdfast import sync
 from holdfast.checkpoints.retention import Retention
-from holdfast.errors import ConfigurationError, InvalidInputError, ProcedureNotFoundError
+from holdfast.errors import ConfigurationError, InvalidInputError, MissingError
 from holdfast.recovery import Configuration
 from holdfast.recovery.setup.supervisor import Chore
 from holdfast.store.names import rowkinds
@@ -367,7 +367,7 @@ def test_procedures_are_kept_for_an_agent_or_for_all(tmp_path: Path) -> None:
     ):
         assert other.plan(agent, kind).procedure.id == wanted
     assert other.recover("agent:8", "lost").procedure == "q"
-    with pytest.raises(ProcedureNotFoundError):
+    with pytest.raises(MissingError):
         other.recover("agent:8", "lost", procedure="p")
     other.drop("q")
     with pytest.raises(holdfast.errors.MissingError, match="no procedure 'q' is kept"):

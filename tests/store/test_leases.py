@@ -25,7 +25,7 @@ from holdfast.errors import (
     InvalidInputError,
     LeaseHeldError,
     LeaseLostError,
-    LeaseNotFoundError,
+    MissingError,
     OutcomeUnknown,
     ReadOnlyError,
     Unavailable,
@@ -471,7 +471,7 @@ async def test_cancelling_gives_it_back(plain: Place) -> None:
 
 def test_breaking_raises_the_term(place: Place) -> None:
     store = place.open()
-    with pytest.raises(LeaseNotFoundError, match="`leases\\(\\)` lists them"):
+    with pytest.raises(MissingError, match="`leases\\(\\)` lists them"):
         store.break_lease("job")
     with store.lease("job", owner="worker-7"):
         assert store.break_lease("job") == "worker-7"

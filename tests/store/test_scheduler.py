@@ -19,9 +19,9 @@ from holdfast.checkpoints.schedule import Schedules
 from holdfast.errors import (
     GateRefusedError,
     InvalidInputError,
+    MissingError,
     OutcomeUnknown,
     ReadOnlyError,
-    ScheduleNotFoundError,
     StorageReadOnlyError,
     StoreClosedError,
     Unavailable,
@@ -382,7 +382,7 @@ def test_what_another_adds_and_removes_is_followed(place: Place, clock: Time) ->
     second.remove("twin")
     clock.go(60)
     assert outcomes(first.run_due()) == [("agent:1", "saved")]
-    with pytest.raises(ScheduleNotFoundError, match=r"schedules\(\)"):
+    with pytest.raises(MissingError, match=r"schedules\(\)"):
         first.remove("twin")
     second.remove("agent:1")
     clock.go(60)

@@ -29,10 +29,10 @@ from holdfast.errors import (
     InvalidInputError,
     InvalidValueError,
     KeyMissingError,
+    MissingError,
     OutcomeUnknown,
     ReadOnlyError,
     StateIntegrityError,
-    SubjectNotFoundError,
     Unavailable,
 )
 from holdfast.seal.subject_keys import drop_subject, holds_subject, says_erased
@@ -216,7 +216,7 @@ def test_the_name_can_be_used_again(sealed: Place) -> None:
     store.erase_subject(WHO)
     with pytest.raises(ErasedError):
         beside.agent("a").get("new")
-    with pytest.raises(SubjectNotFoundError, match="subjects"):
+    with pytest.raises(MissingError, match="subjects"):
         store.erase_subject(WHO)
     assert store.verify().findings == []
 
@@ -833,7 +833,7 @@ def test_every_storage_call_fails_once(sealed: Place, where: str) -> None:
             assert fresh.agent("a").get("other") == nth
         held = fresh.agent("a").get_many([key])[key]
         assert held is holdfast.ERASED if done else held in (SECRET, holdfast.ERASED)
-        with suppress(SubjectNotFoundError):
+        with suppress(MissingError):
             fresh.erase_subject(WHO)
         with pytest.raises(ErasedError):
             fresh.agent("a").get(key)
@@ -869,7 +869,7 @@ def test_as_a_model_says(sealed: Place) -> None:
             state.append(f"l{key}", step, subject=name)
             model[f"l{key}"] = [*model.get(f"l{key}", []), (step, name, lives[name])]
         elif what < 0.86 and name is not None:
-            with suppress(SubjectNotFoundError):
+            with suppress(MissingError):
                 dice.choice(stores).erase_subject(name)
                 lives[name] += 1
         elif what < 0.92:
@@ -960,7 +960,7 @@ def test_killed_anywhere_it_resumes(tmp_path: Path) -> None:
                 else:
                     assert state.get("k") == SECRET
                 if count % 2:
-                    with suppress(SubjectNotFoundError):
+                    with suppress(MissingError):
                         store.erase_subject(WHO)
                 else:
                     state.set("other", 1, subject=WHO)
@@ -1005,7 +1005,7 @@ def test_processes_that_write_while_another_erases(tmp_path: Path) -> None:
     ]
     state, erased = store.agent("a"), 0
     while erased < 12 or not (state.length("x") > 50 and state.length("y") > 50):
-        with suppress(SubjectNotFoundError):
+        with suppress(MissingError):
             store.erase_subject(WHO)
             erased += 1
         time.sleep(0.02)
@@ -1061,7 +1061,7 @@ def test_on_the_async_face(sealed: Place) -> None:
             assert await state.get("l") == [holdfast.ERASED, 2, 3, 4]
             with pytest.raises(ErasedError):
                 await state.get("k")
-            with pytest.raises(SubjectNotFoundError):
+            with pytest.raises(MissingError):
                 await store.erase_subject(WHO)
 
     asyncio.run(work())

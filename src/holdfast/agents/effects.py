@@ -38,11 +38,11 @@ from holdfast.agents.effect_records import (
 from holdfast.agents.tool_calls import Orphan, Repaired, orphans, repair
 from holdfast.errors import (
     Conflict,
-    EffectNotFoundError,
     EffectResultLostError,
     EffectUnknownError,
     HoldfastError,
     InvalidInputError,
+    MissingError,
     RefusedError,
 )
 from holdfast.store.inner import (
@@ -392,7 +392,7 @@ class Effects:
                 done = page.get(asked.done)
                 found = done if done is not None and done.result_lost else None
             if found is None:
-                raise EffectNotFoundError(
+                raise MissingError(
                     f"{self._state.scope}: no unfinished effect {asked.name} {asked.id} is known; "
                     "unfinished() lists them"
                 )

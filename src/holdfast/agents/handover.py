@@ -41,9 +41,9 @@ from holdfast.agents.machines.machine_records import open_intents
 from holdfast.agents.state.agent_state import AgentState
 from holdfast.agents.state.checks import told
 from holdfast.errors import (
-    HandoverNotFoundError,
     HandoverValidationError,
     InvalidInputError,
+    MissingError,
 )
 from holdfast.store.inner import (
     ChangeParts,
@@ -332,7 +332,7 @@ class Handovers:
             if not came.returns:
                 return came
             id = _known(side, came.returns, OUT).before
-        raise HandoverNotFoundError(
+        raise MissingError(
             f"{side.line.scope}: the task {task!r} was not handed to this agent, or is not here"
         )
 
@@ -491,9 +491,7 @@ class Handovers:
         """Who has a task that an agent has, or had."""
         key, side = packing.check_task(task), Side(agent)
         if not agent.reader.exists(key) and side.standings.get(task) is None:
-            raise HandoverNotFoundError(
-                f"{agent.scope} has no task {task!r}, and never handed it on"
-            )
+            raise MissingError(f"{agent.scope} has no task {task!r}, and never handed it on")
         for _ in range(MOST_CHAIN):
             standing = side.standing(task)
             if not standing.away:
@@ -508,7 +506,7 @@ def _known(side: Side, id: str, where: str) -> Record:
     found = side.record(id, where)
     if found is None:
         way = "to" if where == IN else "by"
-        raise HandoverNotFoundError(
+        raise MissingError(
             f"{side.line.scope}: no handover {id!r} was offered {way} this agent; "
             "history() lists them"
         )

@@ -17,7 +17,7 @@ from holdfast.errors import (
     DamagedRecordError,
     InvalidInputError,
     InvalidKeyError,
-    ScheduleNotFoundError,
+    MissingError,
 )
 from holdfast.store.inner import Core, LineHandle, ScheduleCells, moment
 from holdfast.store.names import rowkinds
@@ -300,7 +300,7 @@ class Schedules:
     def remove(self, name: str) -> None:
         """Remove a schedule, also one that is damaged."""
         if not self.discard(check_name(name, owner=True)):
-            raise ScheduleNotFoundError(f"there is no schedule {name!r}; `schedules()` lists them")
+            raise MissingError(f"there is no schedule {name!r}; `schedules()` lists them")
 
     def discard(self, name: str) -> bool:
         """Remove a schedule, if there is one."""

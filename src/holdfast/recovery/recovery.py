@@ -22,7 +22,6 @@ from holdfast.errors import (
     InvalidValueError,
     LeaseHeldError,
     MissingError,
-    ProcedureNotFoundError,
     ProcedureValidationError,
     RecoveryFailedError,
     StateIntegrityError,
@@ -255,7 +254,7 @@ class Recovery:
         if procedure is not None:
             check_text(procedure, "the id of a procedure", 200)
             if procedure not in known:
-                raise ProcedureNotFoundError(
+                raise MissingError(
                     f"there is no procedure {procedure!r}; there are {', '.join(known)}"
                 )
             return self._checked(known[procedure])  # its steps may be of a type of others' own

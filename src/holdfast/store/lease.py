@@ -42,7 +42,7 @@ from holdfast.errors import (
     InvalidKeyError,
     LeaseHeldError,
     LeaseLostError,
-    LeaseNotFoundError,
+    MissingError,
     StoreClosedError,
 )
 from holdfast.storage.contract import Batch
@@ -359,7 +359,7 @@ class Leases:
         def break_it() -> str | None:
             key, token, cells = self._as_it_stands(name, damaged=term is None)
             if cells[0] is None:
-                raise LeaseNotFoundError(f"there is no lease {name!r}; `leases()` lists them")
+                raise MissingError(f"there is no lease {name!r}; `leases()` lists them")
             if term is not None and token.term != term:
                 return None
             self._swapped(self._freeing(token, key, cells, 1))

@@ -33,8 +33,8 @@ from holdfast.errors import (
     InvalidInputError,
     InvalidValueError,
     KeyMissingError,
+    MissingError,
     OutcomeUnknown,
-    SubjectNotFoundError,
     Unavailable,
 )
 from holdfast.seal.codec import Codec, Typed
@@ -343,7 +343,7 @@ class Subjects:
         with self._lock:
             self._named.pop(name, None)
         if self.cell(key) is None:
-            raise SubjectNotFoundError(
+            raise MissingError(
                 "nothing is sealed for a subject of that name; `subjects()` lists them"
             )
 
