@@ -59,7 +59,7 @@ def store(tmp_path: Path) -> Iterator[sync.Store]:
 
 
 def take(store: Any, source: Path | str, **options: Any) -> dict[str, Outcome]:
-    opened = open_source(str(source), fields=options.pop("fields", False))
+    opened = open_source(str(source))
     try:
         work = Import(store, opened, **options)
         return {thread: work.run(thread) for thread in opened.threads()}
@@ -355,6 +355,7 @@ LAST = "WHERE rowid = (SELECT max(rowid) FROM checkpoints WHERE thread_id = 'tal
         ("metadata = ?", b"{", "damaged"),
         ("type = ?", "pickle", "neither pickles nor encrypts"),
         ("type = ?", "msgpack+aes", "neither pickles nor encrypts"),
+        ("type = ?", "json", "a saver of now"),
         ("type = ?", None, "its form None is not read"),
     ],
 )
@@ -378,24 +379,6 @@ def test_a_row_that_cannot_be_read_is_named_and_the_other_threads_are_taken(
     assert sorted(HoldfastSaver(store).thread_ids()) == ["ask", "count", "team/7: ünï"]
     assert all(one.ok for thread, one in outcomes.items() if thread != "talk")
     assert not Path("broken-in").exists()
-
-
-def test_objects_of_a_class_that_is_gone_can_be_taken_as_their_fields(
-    source: Path, store: sync.Store
-) -> None:
-    with sqlite3.connect(source) as database:
-        rows = [*database.execute("SELECT rowid, checkpoint FROM checkpoints")]
-        for row, data in rows:  # the class has another name now: as many letters, so it fits
-            data = data.replace(b"\xa4Plan", b"\xa4Gone")
-            database.execute("UPDATE checkpoints SET checkpoint = ? WHERE rowid = ?", (data, row))
-    database.close()
-    error = take(store, source)["talk"].error
-    assert error is not None
-    assert "no class sources_kit.Gone" in error
-    assert take(store, source, fields=True)["talk"].ok
-    held = HoldfastSaver(store).get_tuple(config("talk"))
-    assert held is not None
-    assert set(held.checkpoint["channel_values"]["plan"]) == {"goal", "steps"}
 
 
 def test_what_is_no_saver_is_refused(tmp_path: Path) -> None:

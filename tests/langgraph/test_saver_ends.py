@@ -238,14 +238,9 @@ def test_a_run_that_ended_without_a_word_is_found_to_be_gone() -> None:
         compiled(saver).invoke(said("next"), thread())
 
 
-def test_graphs_of_another_make_wait_and_say_what_may_have_run() -> None:
-    def n2(text: str) -> str:
-        if text == "bad":
-            raise ZeroDivisionError
-        return text * 2
-
+def test_graphs_of_another_make_wait() -> None:
     n1 = NodeBuilder().subscribe_only("a").do(lambda text: text).write_to("b")
-    then = NodeBuilder().subscribe_only("b").do(n2).write_to("c")
+    then = NodeBuilder().subscribe_only("b").do(lambda text: text * 2).write_to("c")
     channels = {"a": EphemeralValue(str), "b": LastValue(str), "c": EphemeralValue(str)}
     with HoldfastSaver.open("memory:", busy="wait") as saver:
         graph: Any = Pregel(
@@ -261,9 +256,6 @@ def test_graphs_of_another_make_wait_and_say_what_may_have_run() -> None:
             return await asyncio.gather(*runs)
 
         assert asyncio.run(main()) == [{"c": "xx"}, {"c": "yy"}, {"c": "zz"}]
-        with pytest.raises(ZeroDivisionError):
-            graph.invoke({"a": "bad"}, thread())
-        assert saver.may_have_run(thread()) == ["n2"]
 
 
 # pruned

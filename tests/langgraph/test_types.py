@@ -94,7 +94,6 @@ class Fixed:
 class Counted:
     given: int
     computed: int = dataclasses.field(init=False)
-    never: int = dataclasses.field(init=False, repr=False, compare=False)
     calls: typing.ClassVar[int] = 0
 
     def __post_init__(self) -> None:
@@ -149,19 +148,7 @@ class Note(lc.HumanMessage):
     score: float = 0.0
 
 
-class Text(str):
-    __slots__ = ()
-
-
-class Number(int):
-    pass
-
-
 class Bag(dict[Any, Any]):
-    pass
-
-
-class Row(list[Any]):
     pass
 
 
@@ -262,7 +249,6 @@ KEPT: dict[str, Any] = {
                  defaultdict(None, {1: 2})],
     "odd keys": {(1, 2): "t", None: 1, True: 2, Colour.RED: 3, Word.HI: 4, 1.5: 5, 2**70: 6,
                  "\ud800": 7, b"x": 8},
-    "subclasses": [Text("t"), Number(3), Bag({(1,): 2, "a": Bag()}), Row([1, Row()])],
 }  # fmt: skip
 
 
@@ -354,7 +340,6 @@ def test_constructors_are_not_called() -> None:
     calls = Counted.calls
     made = through(value)
     assert (made.computed, Counted.calls) == (6, calls)
-    assert not hasattr(made, "never")
 
 
 def test_messages_are_compact() -> None:
@@ -478,7 +463,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "pydantic.v1": (OldStyle(), "models of pydantic 2"),
     "dataclass with more": (with_attribute(Plan("g")), "'surplus'.*declare it as a field"),
     "struct with more": (with_attribute(Open(1)), "'surplus'.*dataclass"),
-    "subclass with more": (with_attribute(Bag()), "'surplus'.*dataclass"),
+    "dataclass with less": (object.__new__(Plan), "lacks a part.*set all fields"),
+    "subclass": (Bag(), "Bag would not come back as it was.*as a list or dict"),
     "object array": (np.array([{}]), "Python objects"),
     "masked array": (np.ma.array([1]), "MaskedArray would not come back"),
     "function of defaults": (defaultdict(lambda: 1), "builtin type such as list"),

@@ -222,7 +222,6 @@ def _cut(text: str) -> str:
 @flag("--dry-run", "Read and compare everything, write nothing.")
 @flag("--replace", "Delete threads that differ here, import them anew.")
 @several("--import=modules", "MODULE", "Where classes are.")
-@flag("--fields", "Take objects of missing classes as their fields.")
 @flag("--create", "Make the store if it is not there.")
 def import_(
     session: Session,
@@ -230,7 +229,6 @@ def import_(
     source: str,
     threads: tuple[str, ...],
     modules: tuple[str, ...],
-    fields: bool,
     create: bool,
     **given: Any,
 ) -> int:
@@ -252,7 +250,7 @@ def import_(
 
     types = Types()
     with ExitStack() as stack:
-        opened = open_source(source, types, fields=fields)
+        opened = open_source(source, types)
         stack.callback(opened.close)
         known = opened.threads()
         for thread in threads:

@@ -95,7 +95,8 @@ def delta_history(
                 writes[write[1]].append(write)
         here = wanted & {*loaded.record.values, *loaded.record.apart}
         if here:
-            seeds |= thread.some_values(space, loaded, here)
+            held = thread.values(space, loaded)
+            seeds |= {name: held[name] for name in here}
             wanted -= here
         loaded = _before(past, loaded, wanted)
     return {name: _channel(thread, target, writes[name], name, seeds) for name in channels}

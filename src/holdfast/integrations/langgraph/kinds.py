@@ -76,23 +76,13 @@ def _datetime_apart(value: datetime) -> Any:
 
 
 def _datetime_build(held: Any) -> datetime:
-    if type(held) is list:
-        return datetime.fromisoformat(held[0]).replace(fold=held[1])
-    return datetime.fromisoformat(held)
-
-
-def _time_apart(value: time) -> Any:
-    return [value.replace(tzinfo=None).isoformat(), value.fold, value.tzinfo]
+    text, fold = held if type(held) is list else (held, 0)
+    return datetime.fromisoformat(text).replace(fold=fold)
 
 
 def _time_build(held: Any) -> time:
     text, fold, zone = held
     return time.fromisoformat(text).replace(fold=fold, tzinfo=zone)
-
-
-def _zone_apart(value: timezone) -> Any:
-    offset, *name = value.__getinitargs__()  # type: ignore[attr-defined]
-    return [offset, *name]
 
 
 def _zoneinfo_apart(value: ZoneInfo) -> str:
@@ -126,11 +116,6 @@ def _pattern_apart(value: re.Pattern[Any]) -> Any:
     return [value.pattern, value.flags]
 
 
-def _pattern_build(held: Any) -> re.Pattern[Any]:
-    pattern, flags = held
-    return re.compile(pattern, flags & ~re.DEBUG)
-
-
 def _path_kind(kind: Any, pure: Any) -> Kind:
     """Paths of the other platform can be read, but only as pure ones."""
 
@@ -143,30 +128,26 @@ def _path_kind(kind: Any, pure: Any) -> Kind:
     return Kind(kind.__name__, apart, kind if kind is type(Path()) else pure)
 
 
-def _slice_apart(value: slice) -> Any:
+def _span_apart(value: slice | range) -> Any:
     return [value.start, value.stop, value.step]
 
 
-FACTORIES = {
+FACTORIES: dict[str | None, Any] = {
     kind.__name__: kind
     for kind in (bool, bytes, dict, float, frozenset, int, list, set, str, tuple)
 }
+FACTORIES[None] = None
 
 
 def _defaultdict_apart(value: defaultdict[Any, Any]) -> Any:
     factory: Any = value.default_factory
     name = getattr(factory, "__name__", None)
-    if factory is not None and FACTORIES.get(str(name)) is not factory:
+    if FACTORIES.get(name) is not factory:
         raise Refusal(
             "a defaultdict makes its defaults with a function, which cannot be kept; use a builtin "
             "type such as list, or dict(...)"
         )
     return [name, dict(value)]
-
-
-def _defaultdict_build(held: Any) -> Any:
-    name, items = held
-    return defaultdict(FACTORIES[name] if name is not None else None, items)
 
 
 BUILTIN: dict[type, Kind] = {
@@ -178,20 +159,24 @@ BUILTIN: dict[type, Kind] = {
     Fraction: Kind("fraction", lambda v: [v.numerator, v.denominator], lambda h: Fraction(*h)),
     datetime: Kind("datetime", _datetime_apart, _datetime_build),
     date: Kind("date", date.isoformat, date.fromisoformat),
-    time: Kind("time", _time_apart, _time_build),
+    time: Kind(
+        "time", lambda v: [v.replace(tzinfo=None).isoformat(), v.fold, v.tzinfo], _time_build
+    ),
     timedelta: Kind(
         "timedelta", lambda v: [v.days, v.seconds, v.microseconds], lambda h: timedelta(*h)
     ),
-    timezone: Kind("timezone", _zone_apart, lambda h: timezone(*h)),
+    timezone: Kind("timezone", lambda v: [*v.__getinitargs__()], lambda h: timezone(*h)),
     ZoneInfo: Kind("zoneinfo", _zoneinfo_apart, ZoneInfo),
     UUID: Kind("uuid", _uuid_apart, _uuid_build),
-    re.Pattern: Kind("pattern", _pattern_apart, _pattern_build),
-    slice: Kind("slice", _slice_apart, lambda h: slice(*h)),
-    range: Kind("range", lambda v: [v.start, v.stop, v.step], lambda h: range(*h)),
+    re.Pattern: Kind("pattern", _pattern_apart, lambda h: re.compile(h[0], h[1] & ~re.DEBUG)),
+    slice: Kind("slice", _span_apart, lambda h: slice(*h)),
+    range: Kind("range", _span_apart, lambda h: range(*h)),
     type(...): Kind("ellipsis", str, lambda _: ...),
     OrderedDict: Kind("ordereddict", dict, OrderedDict),
     Counter: Kind("counter", dict, Counter),
-    defaultdict: Kind("defaultdict", _defaultdict_apart, _defaultdict_build),
+    defaultdict: Kind(
+        "defaultdict", _defaultdict_apart, lambda h: defaultdict(FACTORIES[h[0]], h[1])
+    ),
     **{
         kind: Kind(kind.__name__.lower(), str, kind)
         for kind in (
@@ -247,10 +232,6 @@ def _dtype_apart(dtype: Any) -> Any:
     raise Refusal("an array has a dtype that cannot be kept; convert it with .astype(...)")
 
 
-def _array_apart(value: Any) -> Any:
-    return [_dtype_apart(value.dtype), list(value.shape), value.tobytes("C")]
-
-
 def _array_build(held: Any) -> Any:
     descr, shape, data = held
     numpy = _numpy()
@@ -261,18 +242,17 @@ def _array_build(held: Any) -> Any:
     return numpy.ndarray(tuple(shape), dtype, bytearray(data))
 
 
-def _scalar_apart(value: Any) -> Any:
-    return [_dtype_apart(value.dtype), value.tobytes()]
-
-
-def _scalar_build(held: Any) -> Any:
-    descr, data = held
-    return _array_build([descr, [], data])[()]
-
-
 NUMPY = {
-    "ndarray": Kind("ndarray", _array_apart, _array_build),
-    "npscalar": Kind("npscalar", _scalar_apart, _scalar_build),
+    "ndarray": Kind(
+        "ndarray",
+        lambda v: [_dtype_apart(v.dtype), list(v.shape), v.tobytes("C")],
+        _array_build,
+    ),
+    "npscalar": Kind(
+        "npscalar",
+        lambda v: [_dtype_apart(v.dtype), v.tobytes()],
+        lambda h: _array_build([h[0], [], h[1]])[()],
+    ),
     # A numpy text of its own may end with NUL, which it may not in an array.
     "npstr": Kind("npstr", str.__str__, lambda h: _numpy().str_(h)),
     "npbytes": Kind("npbytes", bytes.__bytes__, lambda h: _numpy().bytes_(h)),

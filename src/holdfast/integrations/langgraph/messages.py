@@ -368,11 +368,6 @@ class Kept:
             return None  # a text or an int that this encoder does not take
         return cls(classes, data, [], sets)
 
-    @property
-    def size(self) -> int:
-        """Bytes held, roughly."""
-        return sum(map(len, self._data)) + 100 * self.count
-
     def grown(self, value: list[Any]) -> Kept | None:
         """What to keep of a list that is this one or this one with more at its end, else None."""
         count = len(self._classes)

@@ -10,14 +10,12 @@ Of a class are stored its fields by name. What else there is to an object is in 
     set      names of a model's fields that count as set, if not just those that are stored
     extra    a model's extra fields, if any
     private  a model's private attributes, if any
-    absent   fields that the object did not have
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
-from collections import defaultdict
 from collections.abc import Callable
 from functools import cached_property, partial
 from types import GetSetDescriptorType, MemberDescriptorType
@@ -87,9 +85,9 @@ def _upgraded(upgrade: Upgrade, version: int, payload: Any) -> Any:
     fields = upgrade(version, payload)
     if odd is None:
         return fields
-    known = fields.keys() | (odd.get("extra") or {}).keys()
-    for names in odd.keys() & {"set", "absent"}:
-        odd[names] = [name for name in odd[names] if (name in known) is (names == "set")]
+    if "set" in odd:
+        known = fields.keys() | (odd.get("extra") or {}).keys()
+        odd["set"] = [name for name in odd["set"] if name in known]
     return {**fields, "$": odd}
 
 
@@ -115,26 +113,15 @@ class ObjectEntry(_Fields):
                     self.defaults[field.name] = field.default_factory
 
     def to_plain(self, obj: Any) -> Any:
-        fields = {}
-        absent = []
-        for name in self.names:
-            value = getattr(obj, name, _ABSENT)
-            if value is _ABSENT:
-                absent.append(name)
-            else:
-                fields[name] = value
-        held = vars(obj).keys() if hasattr(obj, "__dict__") else set()
-        self.check_rest(obj, held)
-        return {**fields, "$": {"absent": absent}} if absent else fields
+        fields = {name: getattr(obj, name) for name in self.names}
+        self.check_rest(obj, vars(obj).keys() if hasattr(obj, "__dict__") else set())
+        return fields
 
     def from_plain(self, payload: Any) -> Any:
-        absent = payload.pop("$", {}).get("absent", ())
         obj = object.__new__(self.cls)
         for name in self.names:
             if name in payload:
                 object.__setattr__(obj, name, payload.pop(name))
-            elif name in absent:
-                continue
             elif name in self.defaults:
                 object.__setattr__(obj, name, self.defaults[name]())
             else:
@@ -202,37 +189,6 @@ class RecordEntry(StructEntry):
         return super().to_plain(obj)
 
 
-class SubclassEntry(Entry):
-    """A subclass of a builtin type: what the builtin type holds, and nothing else."""
-
-    def __init__(self, cls: type, name: str, version: int, upgrade: Upgrade | None) -> None:
-        super().__init__(cls, name, version, upgrade)
-        self.base: Any = next(base for base in cls.__mro__ if base in BASES)
-
-    def to_plain(self, obj: Any) -> Any:
-        _check_bare(obj)
-        if self.base is dict:
-            return dict(dict.items(obj))
-        if self.base in (list, tuple):
-            return list(self.base.__iter__(obj))
-        if self.base in (set, frozenset):
-            return frozenset(self.base.__iter__(obj))
-        given = self.base.__getnewargs__(obj)  # of the exact type
-        return list(given) if self.base is complex else given[0]
-
-    def from_plain(self, payload: Any) -> Any:
-        if self.base in (list, dict, set):
-            obj = self.base.__new__(self.cls)
-            fill: Any = {list: list.extend, dict: dict.update, set: set.update}[self.base]
-            fill(obj, payload)
-            return obj
-        if self.base is complex:
-            return complex.__new__(self.cls, *payload)
-        if type(payload) is not {tuple: list}.get(self.base, self.base):
-            raise TypeError
-        return self.base.__new__(self.cls, payload)
-
-
 def _check_bare(obj: Any) -> None:
     left = vars(obj).keys() - _ASKED if hasattr(obj, "__dict__") else None
     if left:
@@ -284,9 +240,8 @@ class ModelEntry(_Fields):
             odd["private"] = obj.__pydantic_private__
         if len(held) != len(self.names) or self._slots:
             self.check_rest(obj, held.keys())
-            absent = [name for name in self.names if name not in held]
-            if absent:
-                odd["absent"] = absent
+            if absent := [name for name in self.names if name not in held]:
+                raise AttributeError(absent[0])
         return odd
 
     def from_plain(self, payload: Any) -> Any:
@@ -296,7 +251,7 @@ class ModelEntry(_Fields):
         if len(values) != len(self.names):
             raise self.unknown(payload)
         for name in self._required:
-            if name not in payload and not (odd and name in odd.get("absent", ())):
+            if name not in payload:
                 raise self.missing(name)
         for name, make in self._fresh:
             if name not in payload:
@@ -328,8 +283,8 @@ class ModelEntry(_Fields):
         return field.get_default(call_default_factory=True, validated_data=values)
 
     def _set_odd(self, obj: Any, odd: dict[str, Any]) -> None:
-        for name in odd.get("absent", ()):
-            del obj.__dict__[name]
+        if not odd.keys() <= {"extra", "set", "private"}:
+            raise InvalidValueError("it has parts that this version does not know")
         if "extra" in odd:
             _set_extra(obj, odd["extra"])
             obj.__pydantic_fields_set__.update(odd["extra"] or ())
@@ -398,8 +353,8 @@ def kind_of(cls: type) -> type[Entry]:
     if kind is None:
         raise InvalidInputError(
             f"{told} cannot be kept: dataclasses, models of pydantic 2, msgspec.Struct, enums, "
-            "NamedTuples, exceptions and subclasses of builtin types can; keep it out of the "
-            "state, or store its data as one of these, or as text: str(...)"
+            "NamedTuples and exceptions can; keep it out of the state, or store its data as one of "
+            "these, as a list or dict, or as text: str(...)"
         )
     if hasattr(cls, "__del__"):
         raise InvalidInputError(f"{told} has a __del__: its objects are more than data")
@@ -428,8 +383,6 @@ def _kind(cls: type) -> type[Entry] | None:
         return ObjectEntry
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return TupleEntry
-    if issubclass(cls, BASES) and not issubclass(cls, defaultdict) and not hasattr(cls, "dtype"):
-        return SubclassEntry
     return None
 
 

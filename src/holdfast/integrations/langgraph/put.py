@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote
 
 from holdfast.errors import Conflict, InvalidValueError
 from holdfast.integrations.langgraph.messages import BEGIN, Kept, short_list
+from holdfast.integrations.langgraph.runs import remember
 from holdfast.integrations.langgraph.thread import INSTEAD, Loaded, Past, Thread
 from holdfast.integrations.langgraph.thread_records import (
     COUNTERS,
@@ -38,15 +39,6 @@ RECORDS = Types()
 """For what is not the graph's own: metadata."""
 
 
-class Lives(NamedTuple):
-    """Which scope a run has seen last, by its number: made again, a thread has another one."""
-
-    seen: Callable[[], int]
-    """0 if there was none. Asked when a change is put together: another of the run may wait for its
-    turn before it, and make the thread."""
-    note: Callable[[int], None]
-
-
 Check = Callable[[Record | None], None]
 """Refuses a put that does not rest on the newest checkpoint."""
 
@@ -58,12 +50,12 @@ def put(
     metadata: dict[str, Any],
     parent: str | None,
     check: Check,
-    lives: Lives | None = None,
+    by: int = 0,
 ) -> None:
-    """Make a checkpoint the newest of its namespace."""
+    """Make a checkpoint the newest of its namespace. `by`: see `Thread.lives`."""
 
     def apply(draft: Draft) -> None:
-        draft.lives.append(lives)
+        draft.runs.append(by)
         before = thread.newest(space, draft.reader)
         try:
             check(before.record if before else None)
@@ -205,7 +197,7 @@ def put_writes(
     task: str,
     path: str,
     run: str | None,
-    lives: Lives | None = None,
+    by: int = 0,
     *,
     patient: bool = False,
     relaxed: bool = False,
@@ -217,8 +209,9 @@ def put_writes(
     """
 
     def apply(draft: Draft) -> None:
-        draft.lives.append(lives)
-        if lives is not None and lives.seen() not in (0, draft.life):
+        draft.runs.append(by)
+        # Asked here, not before: another change of the run may have made the thread meanwhile.
+        if thread.lives.get(by, 0) not in (0, draft.life):
             raise Conflict(
                 f"thread {thread.id!r}: checkpoint {checkpoint} is of a thread deleted since; "
                 "nothing of this step is stored"
@@ -373,8 +366,8 @@ class Draft:
         """By namespace, the checkpoint that this change puts."""
         self.calls: dict[str, list[Any]] = {}
         """Writes that this change adds."""
-        self.lives: list[Lives | None] = []
-        """Who is told which scope this change was written to."""
+        self.runs: list[int] = []
+        """Whose it is: these have seen the scope that it is written to."""
         self._whole = False
         self._exact = True
         """Whether the values of short channels are encoded as they are."""
@@ -448,9 +441,8 @@ class Draft:
         change.relaxed = relaxed
         written = thread.core.run(change)
         entry = written[0].sequence
-        for lives in self.lives:
-            if lives is not None and (ledger := thread.core.known(thread.scope)) is not None:
-                lives.note(ledger.number)
+        for by in filter(None, self.runs):
+            remember(thread.lives, by, thread.core.ledger(thread.scope).number)
         thread.parts.stored(entry)
         if thread.names.new:
             thread.names.stored()

@@ -18,8 +18,8 @@ from holdfast.integrations.langgraph.thread_records import PULL, Record, Writes
 from holdfast.seal.codec import Typed
 
 _T = TypeVar("_T")
+_K = TypeVar("_K")
 START = "__start__"
-_TRIGGERS = ("branch:", "join:", "__pregel_tasks", START)
 TASKS = "__pregel_tasks"
 """The channel that holds what was sent to nodes, in order."""
 _PUSH = "~__pregel_push, "
@@ -152,23 +152,9 @@ def parent_of(found: CheckpointTuple) -> str | None:
 
 
 def triggered(record: Record) -> set[str]:
-    """Nodes that a checkpoint makes run next, as far as its channels tell.
-
-    Graphs that are not built by `StateGraph` have channels of any name: of theirs only the nodes
-    that ran before are known, by what they had seen then.
-    """
+    """Nodes that a checkpoint makes run next, as far as its channels tell: those of graphs that are
+    built by `StateGraph` or `@entrypoint`."""
     found: set[str] = set()
-    if not any(name.startswith(_TRIGGERS) for name in record.versions):
-        return {
-            node
-            for node, seen in record.seen.items()
-            if any(
-                record.versions.get(name, version) != version
-                for name, version in seen.items()
-                if name in record.values
-                or name in record.apart  # an empty channel triggers nothing
-            )
-        }
     told = type(record.updated) is list  # not by `update_state`, nor by a fork
     for name in record.updated if told else [*record.values, *record.apart]:
         node = _target(name)
@@ -231,8 +217,8 @@ def node_of(path: str) -> str:
     return path.removeprefix(PULL)
 
 
-def remember(known: dict[str, _T], name: str, what: _T, most: int = MOST_REMEMBERED) -> None:
+def remember(known: dict[_K, _T], name: _K, what: _T) -> None:
     """Note something; what was noted first is forgotten."""
     known[name] = what
-    while len(known) > most:
+    while len(known) > MOST_REMEMBERED:
         known.pop(next(iter(known)), None)

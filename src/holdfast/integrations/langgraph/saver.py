@@ -70,8 +70,8 @@ from holdfast.store.names.threads import surely, to_the_end
 from holdfast.store.open import open_core
 from holdfast.store.store import Store
 
-MOST_THREADS = 256
-MOST_KEPT = 128 << 20
+MOST_THREADS = 128
+"""Of which what was put last is kept in memory, to tell what is new in the next checkpoint."""
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -116,7 +116,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         store as always.
 
     A thread is the scope `custom:langgraph/THREAD`: `checkpoint`, `verify`, `log` and `erase` of
-    the store work on it. The memory that it takes is bounded; the least used threads are dropped.
+    the store work on it. What the newest checkpoints of 128 threads hold is kept in memory.
     """
 
     def __init__(
@@ -153,11 +153,6 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         self._threads: OrderedDict[str, Thread] = OrderedDict()
         self._lock = threading.Lock()
         self._warned: dict[str, None] = {}
-        self._lives: dict[str, int] = {}
-        """By thread and run, the number of the scope that the run has seen last: what it writes to
-        a thread that was deleted since is refused."""
-        self._puts = 0
-        self._touched: set[Thread] = set()
         self._pool = ThreadPoolExecutor(8, thread_name_prefix="holdfast-langgraph")
 
     @classmethod
@@ -209,16 +204,14 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     def _get(
         self, thread: Thread, space: Space, id: str | None, config: RunnableConfig
     ) -> CheckpointTuple | None:
-        lives = self._lives_of(thread, config)
-        if lives is not None:
-            lives.note(thread.life_now())
+        if by := _address(config):
+            remember(thread.lives, by, thread.life_now())
         loaded = thread.newest(space, writes=True) if id is None else thread.find(space, id)
         if loaded is None:
             return None
         if id is None:
             self._warn(thread, space, loaded, config)
         values = thread.values(space, loaded)
-        thread.weigh()
         return tuple_of(thread, space, loaded, values, config if id else None)
 
     def list(
@@ -349,11 +342,10 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         id = checkpoint["id"]
         remember(self._warned, id, None)
         check = self._sight.check(thread.id, space.ns, config, parent, id, stored.get("source"))
-        lives = self._lives_of(thread, config)
-        putting.put(thread, space, cast(dict[str, Any], checkpoint), stored, parent, check, lives)
+        by = _address(config)
+        putting.put(thread, space, cast(dict[str, Any], checkpoint), stored, parent, check, by)
         if self._queue is not None and not space.ns:
             self._queue.noticed(thread.id)
-        self._bound(thread)
         return config_of(config["configurable"]["thread_id"], space.ns, id)
 
     aput = _away(put)
@@ -370,16 +362,15 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         if id is None:
             raise InvalidInputError("put_writes needs config['configurable']['checkpoint_id']")
         run = run_in(get_checkpoint_metadata(config, {}))
-        lives = self._lives_of(thread, config)
+        by = _address(config)
         given = [
             # An error is kept as the text that LangGraph's own savers give back.
             (WRITES_IDX_MAP.get(name, n), name, repr(one) if _is_error(name, one) else one)
             for n, (name, one) in enumerate(writes)
         ]
         if given:
-            how = {"patient": not self._relaxed and run_of(config) is not None}
-            how["relaxed"] = self._relaxed
-            putting.put_writes(thread, space, id, given, task_id, task_path, run, lives, **how)
+            how = {"patient": by > 0 and not self._relaxed, "relaxed": self._relaxed}
+            putting.put_writes(thread, space, id, given, task_id, task_path, run, by, **how)
         if self._queue is not None and not space.ns:
             self._queue.noticed(thread.id)
 
@@ -402,7 +393,6 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         thread = self._thread(thread_id)
         with suppress(ScopeNotFoundError):
             erase_scope(StoreHandle(self._core), thread.scope)
-        self._forget(thread.id)
 
     adelete_thread = _away(delete_thread)
 
@@ -492,32 +482,11 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
                 self._threads.popitem(last=False)
         return thread
 
-    def _lives_of(self, thread: Thread, config: RunnableConfig) -> putting.Lives | None:
-        """Which scope the run has seen last; None outside of a run."""
-        run = run_of(config)
-        if run is None:
-            return None
-        place = f"{thread.id} {id(run)}"
-        return putting.Lives(
-            lambda: self._lives.get(place, 0), lambda life: remember(self._lives, place, life)
-        )
 
-    def _forget(self, name: str) -> None:
-        with self._lock:
-            self._threads.pop(name, None)
-
-    def _bound(self, thread: Thread) -> None:
-        """Drop the least used threads when what is kept of all takes too much memory."""
-        self._touched.add(thread)
-        self._puts += 1
-        if self._puts % 32:
-            return  # counting takes longer than a put can bring
-        with self._lock:
-            while self._touched:
-                self._touched.pop().weigh()
-            held = sum(thread.size for thread in self._threads.values())
-            while held > MOST_KEPT and len(self._threads) > 1:
-                held -= self._threads.popitem(last=False)[1].size
+def _address(config: RunnableConfig) -> int:
+    """Tells the run that a config belongs to from others; 0 outside of a run."""
+    run = run_of(config)
+    return 0 if run is None else id(run)
 
 
 def _is_error(channel: str, value: Any) -> bool:

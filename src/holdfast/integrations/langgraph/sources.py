@@ -6,7 +6,6 @@ written to, and may be in use: a thread is read as it was at one moment.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -149,13 +148,12 @@ class Dialect(NamedTuple):
     """Raises if what was read does not belong together."""
 
 
-def open_source(url: str, types: Types | None = None, *, fields: bool = False) -> Source:
+def open_source(url: str, types: Types | None = None) -> Source:
     """`sqlite:PATH`, a bare path, or `postgresql://…`.
 
     types: which classes may be built; those of the saver that will read the threads.
-    fields: take objects of classes that are not there as their bare fields.
     """
-    serde = Unpacker(types or Types(), fields=fields)
+    serde = Unpacker(types or Types())
     try:
         if url.startswith(("postgres://", "postgresql://")):
             return _postgres(url, serde)
@@ -219,7 +217,8 @@ def _postgres(url: str, serde: Any) -> Source:
 #
 # That serialiser imports whatever module a row names, calls what it finds there, and reads what it
 # cannot build as None or as bare fields. Here a row is looked through first: it is refused if it is
-# damaged, pickled, encrypted, or names something else than a data class that is loaded already.
+# damaged, pickled, encrypted, JSON (as in LangGraph's first years), or names something else than a
+# data class that is loaded already.
 
 
 _OBJECTS = range(6)
@@ -227,22 +226,17 @@ _OBJECTS = range(6)
 _OTHERS = range(6, 8)
 """Those of numpy arrays and of snapshots of delta channels."""
 
-Named = set[tuple[str, ...]]
+Named = set[tuple[str, str]]
+"""(module, name) of classes."""
 
 
 class Unpacker:
-    """Reads serialised values.
+    """Reads serialised values; `types` say which classes may be stored, and so may be built."""
 
-    types: which classes may be stored, and so may be built.
-    fields: take objects of classes that are not there as their bare fields, as LangGraph does.
-    """
-
-    def __init__(self, types: Types, *, fields: bool = False) -> None:
+    def __init__(self, types: Types) -> None:
         self._types = types
-        self._fields = fields
         self._serde = JsonPlusSerializer(allowed_msgpack_modules=None)
         self._allowed: Named = set()
-        self._refused: Named = set()
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
         """As LangGraph does: its saver brings rows of old into the form of now before it reads."""
@@ -250,21 +244,17 @@ class Unpacker:
 
     def loads_typed(self, data: tuple[Any, Any]) -> Any:
         """The value; an error says what is wrong with it and what to do."""
-        return self._load(*data)
-
-    def _load(self, kind: str | None, data: Any) -> Any:
+        kind, held = data
         try:
             if kind == "msgpack":
-                self._admit(_named_in_msgpack(data))
-            elif kind == "json":
-                self._admit(_named_in_json(data))
+                self._admit(_named_in(held))
             elif kind not in ("null", "bytes", "bytearray"):
                 # Pickled, it would run whatever code it names; others are encrypted, or newer.
                 raise InvalidValueError(
-                    f"its form {kind!r} is not read; put the thread again with a saver that "
+                    f"its form {kind!r} is not read; put the thread again with a saver of now that "
                     "neither pickles nor encrypts"
                 )
-            return self._serde.loads_typed((str(kind), data))
+            return self._serde.loads_typed((str(kind), held))
         except HoldfastError:
             raise
         except Exception as error:
@@ -274,22 +264,22 @@ class Unpacker:
             ) from error
 
     def _admit(self, found: Named) -> None:
-        new = found - self._allowed - self._refused
+        new = found - self._allowed
         missing = [path for path in sorted(new) if not self._fits(path)]
-        if missing and not self._fields:
-            raise UnknownTypeError(_missing(missing))
-        self._refused |= set(missing)
-        allowed = self._allowed | new.difference(missing)
-        if allowed != self._allowed:
-            self._allowed = allowed
-            self._serde = JsonPlusSerializer(
-                allowed_msgpack_modules=allowed, allowed_json_modules=allowed
+        if missing:
+            told = ", ".join(".".join(path) for path in missing)
+            modules = " ".join(sorted({f"--import {module}" for module, _ in missing}))
+            raise UnknownTypeError(
+                f"there is no class {told} here; give {modules}, or call Import of "
+                "holdfast.integrations.langgraph.importer in the script that defines it"
             )
+        if new:
+            self._allowed |= new
+            self._serde = JsonPlusSerializer(allowed_msgpack_modules=self._allowed)
 
-    def _fits(self, path: tuple[str, ...]) -> bool:
+    def _fits(self, path: tuple[str, str]) -> bool:
         """Whether a class is there; one that would not come back as it was is refused."""
-        *module, name = path
-        cls = find_class(f"{'.'.join(module)}:{name}")
+        cls = find_class(":".join(path))
         if cls is None:
             return False
         try:
@@ -300,8 +290,8 @@ class Unpacker:
         return True
 
 
-def _named_in_msgpack(data: bytes) -> Named:
-    """(module, name) of all objects in it but those that LangGraph itself takes for safe."""
+def _named_in(data: bytes) -> Named:
+    """The classes of all objects in it but those that LangGraph itself takes for safe."""
     found: Named = set()
     newer: set[int] = set()
 
@@ -317,28 +307,3 @@ def _named_in_msgpack(data: bytes) -> Named:
     if newer:
         raise InvalidValueError("it was written by a newer LangGraph: update langgraph")
     return found - SAFE_MSGPACK_TYPES
-
-
-def _named_in_json(data: bytes) -> Named:
-    """The same of the older form; an object is named by the steps to it."""
-    found: Named = set()
-
-    def look(mapping: dict[str, Any]) -> dict[str, Any]:
-        if mapping.get("lc") == 2 and mapping.get("type") == "constructor":
-            *module, name = map(str, mapping["id"])
-            if (".".join(module), name) not in SAFE_MSGPACK_TYPES:
-                found.add((*module, name))
-        return mapping
-
-    json.loads(data, object_hook=look)
-    return found
-
-
-def _missing(paths: list[tuple[str, ...]]) -> str:
-    told = ", ".join(".".join(path) for path in paths)
-    modules = " ".join(sorted({f"--import {'.'.join(path[:-1])}" for path in paths}))
-    return (
-        f"there is no class {told} here; give {modules}, call Import of "
-        "holdfast.integrations.langgraph.importer in the script that defines it, or take such "
-        "objects as their fields: --fields"
-    )

@@ -35,7 +35,6 @@ from holdfast.integrations.langgraph.thread_records import (
 )
 from holdfast.integrations.langgraph.types import Types
 from holdfast.integrations.langgraph.write_queue import Turns
-from holdfast.seal.codec import Typed
 from holdfast.store.inner import PATCHED, Core, LineHandle, Reader, Trace, trace
 
 if TYPE_CHECKING:
@@ -67,13 +66,13 @@ class Thread:
         self._spaces: dict[str, Space] = {}
         self.heads: dict[str, tuple[int, Record]] = {}
         """By namespace: version of the head, and what it says."""
+        self.lives: dict[int, int] = {}
+        """By run, told by the address of its object, the number of the scope that it has seen last:
+        made again, a thread has another one, and what it writes to that is refused."""
         self.past: dict[str, Past] = {}
         """By namespace: older checkpoints that delta channels were rebuilt from last."""
-        self._snapshot: tuple[Any, Any, Kept | None] = (None, None, None)
         self.kept: dict[str, tuple[int, dict[str, Any]]] = {}
         """By namespace: version of the head, and what its long channels held."""
-        self.size = 0
-        """Bytes held in memory, roughly, when it was weighed last."""
         self.last = 0
         """The entry that was written last from here; while it is the newest of all, what was known
         then still holds."""
@@ -84,14 +83,6 @@ class Thread:
         from holdfast.integrations.langgraph.put import Draft
 
         return Draft(self, fresh=fresh)
-
-    def weigh(self) -> None:
-        """Find out how much memory it takes; all threads together are asked for it often."""
-        held = 300 * len(self.parts.ids)
-        for _, known in list(self.kept.values()):
-            for item in list(known.values()):
-                held += item.size if type(item) is Kept else 100
-        self.size = held
 
     @property
     def reader(self) -> Reader:
@@ -239,26 +230,6 @@ class Thread:
             return {}
         return {name: one for name, one in kept.items() if type(one) is Kept}
 
-    def some_values(self, space: Space, loaded: Loaded, names: set[str]) -> dict[str, Any]:
-        """Some channels of a checkpoint, mostly of the one that was asked for last: a snapshot.
-
-        Of that, messages are kept as bytes, of which objects are made in a fifth of the time.
-        """
-        place = (space.ns, loaded.entry, frozenset(names))
-        known, plain, kept = self._snapshot
-        if place != known:
-            held = self.plain_values(space, loaded.record, self.at(loaded.entry))
-            plain = {name: held[name] for name in names}
-            parts = self.read_parts(_numbers(plain), self.holding(loaded.entry))
-            made: list[Any] = []
-            values = self._build(plain, parts, made)
-            self._snapshot = (place, plain, Kept.of(made))
-            return values  # type: ignore[no-any-return]
-        if kept is None:
-            return self.values_of(plain, self.holding(loaded.entry))
-        fresh = iter(kept.build())
-        return self.types.build(plain, lambda _: next(fresh))  # type: ignore[no-any-return]
-
     def values_of(
         self, plain: dict[str, Any], reader: Reader, kept: dict[str, Kept] | None = None
     ) -> dict[str, Any]:
@@ -305,20 +276,13 @@ class Thread:
             raise self._deleted()
         return self._build(plain, self.read_parts(_numbers(plain), reader))
 
-    def _build(self, plain: Any, parts: dict[int, Any], made: list[Any] | None = None) -> Any:
-        """Objects of a plain form and the messages in it, which are noted in `made`."""
+    def _build(self, plain: Any, parts: dict[int, Any]) -> Any:
+        """Objects of a plain form and the messages in it."""
         build = builder(self.types, parts)
         places = places_in(plain)
         if places is not None:
             return [*map(build, places)]
-
-        def message(ref: Typed) -> Any:
-            found = build(ref.value)
-            if made is not None:
-                made.append(found)
-            return found
-
-        return self.types.build(plain, message)
+        return self.types.build(plain, lambda ref: build(ref.value))
 
     def holding(self, entry: int) -> Reader:
         """Reads of a state that has the messages of the checkpoint that an entry put.
