@@ -13,11 +13,8 @@ What `holdfast langgraph import` does, from a program that has the graph's class
 from __future__ import annotations
 
 import hashlib
-import marshal
 from dataclasses import dataclass
 from typing import Any
-
-from langchain_core.messages import BaseMessage
 
 from holdfast.errors import Conflict, RefusedError, StateIntegrityError
 from holdfast.integrations.langgraph.copy import Row, Write, put_row, put_writes, rows
@@ -173,18 +170,11 @@ def _difference(wanted: dict[Place, Print], here: dict[Place, Print]) -> str:
 
 
 class Digests:
-    """Digests that are equal just for values that are the same, types and order included.
-
-    Every checkpoint of a conversation holds the messages of the one before. Those met again are
-    recognised by their bytes, in a tenth of the time that taking them apart needs.
-    """
-
-    MOST_KNOWN = 100_000
+    """Digests that are equal just for values that are the same, types and order included."""
 
     def __init__(self, codec: Codec, types: Types) -> None:
         self._codec = codec
         self._types = types
-        self._known: dict[bytes, bytes] = {}
 
     def print(self, row: Row) -> Print:
         """Digests of the parts of a checkpoint. Writes are told one by one."""
@@ -194,30 +184,8 @@ class Digests:
             for name, value in sorted(row.checkpoint.items())
         ]
         parts |= {_name(one): [one.path, one.channel, one.value] for one in row.writes}
-        return {name: self._of(value, self._message) for name, value in parts.items()}
+        return {name: self._of(value) for name, value in parts.items()}
 
-    def _of(self, value: Any, message: Any = None) -> bytes:
-        return _digest(self._codec.encode(self._codec.plain(self._types.plain(value, message))))
-
-    def _message(self, message: BaseMessage) -> Any:
-        try:
-            # Exact for the types of Python itself, and refuses all others.
-            state = (
-                message.__dict__,
-                message.__pydantic_extra__,
-                message.__pydantic_private__,
-                sorted(message.__pydantic_fields_set__),
-            )
-            key = _digest(repr(type(message)).encode() + marshal.dumps(state, 2))
-        except ValueError:
-            return None
-        known = self._known.get(key)
-        if known is None:
-            if len(self._known) >= self.MOST_KNOWN:
-                self._known.clear()
-            known = self._known[key] = self._of(message)
-        return known
-
-
-def _digest(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=16).digest()
+    def _of(self, value: Any) -> bytes:
+        data = self._codec.encode(self._codec.plain(self._types.plain(value)))
+        return hashlib.blake2b(data, digest_size=16).digest()

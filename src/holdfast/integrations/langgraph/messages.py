@@ -203,11 +203,6 @@ list would be a short value for a hundred turns, which is written whole whenever
 it is long from the start, at the price of some bytes once: zeros compress well."""
 
 
-def short_list(places: list[Any]) -> Typed:
-    """A list of messages in one plain form."""
-    return Typed(LISTED, 1, places)
-
-
 def places_in(plain: Any) -> list[Any] | None:
     """The places of a stored list of messages, short or not; None if it is another value."""
     if type(plain) is list and plain and type(plain[0]) is Typed and plain[0].name == LISTED:

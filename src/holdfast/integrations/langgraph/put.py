@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from holdfast.errors import Conflict, InvalidValueError
-from holdfast.integrations.langgraph.messages import BEGIN, Kept, short_list
+from holdfast.integrations.langgraph.messages import BEGIN, Kept
 from holdfast.integrations.langgraph.runs import remember
 from holdfast.integrations.langgraph.thread import INSTEAD, Loaded, Past, Thread
 from holdfast.integrations.langgraph.thread_records import (
@@ -70,6 +70,7 @@ def put(
         _check_once(draft, space, checkpoint["id"], before)
         short, apart = draft.channels(space, checkpoint.get("channel_values", {}), before)
         more = {name: value for name, value in checkpoint.items() if name not in _FIELDS}
+        updated = checkpoint.get("updated_channels", False)
         record = Record(
             checkpoint["id"],
             parent,
@@ -77,7 +78,7 @@ def put(
             checkpoint.get("ts", ""),
             dict(checkpoint.get("channel_versions", {})),
             {node: dict(seen) for node, seen in checkpoint.get("versions_seen", {}).items()},
-            _copied(checkpoint.get("updated_channels", False)),
+            list(updated) if isinstance(updated, (list, tuple)) else updated,
             RECORDS.plain(metadata),
             short,
             apart,
@@ -88,10 +89,6 @@ def put(
 
     cause = cause_now(correlation=run_in(metadata))
     thread.turns.run(Job(apply, cause, puts=space.ns))
-
-
-def _copied(updated: Any) -> Any:
-    return list(updated) if isinstance(updated, (list, tuple)) else updated
 
 
 def _check_once(draft: Draft, space: Space, id: str, before: Loaded | None) -> None:
@@ -124,12 +121,6 @@ def _pass_over(draft: Draft, space: Space, id: str) -> None:
     draft.calls[space.writes] = stay
     if stay != known:
         draft.note("set" if stay else "delete", space.writes, stay or None)
-
-
-def _packed(draft: Draft, loaded: Loaded) -> list[Any]:
-    """What was written on top of a checkpoint, as it is stored."""
-    calls = [call for call in loaded.calls if call.checkpoint == loaded.record.id]
-    return [call.pack(draft.thread.names) for call in calls]
 
 
 def _head(made: Draft, space: Space, record: Record, before: Loaded | None) -> None:
@@ -182,11 +173,6 @@ def _resting(past: Past, record: Record) -> Iterator[Loaded]:
 def _note_needs(made: Draft, space: Space, entry: int) -> None:
     if made.get(space.needs) != entry:
         made.note("set", space.needs, entry)
-
-
-def _log(made: Draft, space: Space, entries: list[int]) -> None:
-    lots = [short_entries(entries[n : n + LOT]) for n in range(0, len(entries), LOT)]
-    made.note("set", space.log, lots)
 
 
 def put_writes(
@@ -276,10 +262,13 @@ def remove(
                 draft.note("delete", key)
         before = past.at(-1)
         thread.forget(space)
-        if not stay:
-            _clear(draft, space, before)
-        else:
+        if stay:
             _shorten(draft, space, stay, before, fewer)
+            return
+        keys = [space.head, space.log, space.mixed, space.needs, space.writes]
+        for key in [*keys, *map(space.channel, before.record.apart)]:
+            if thread.reader.exists(key):
+                draft.note("delete", key)
 
     thread.turns.run(Job(apply, cause_now(), puts=space.ns))
 
@@ -290,27 +279,16 @@ def _without(loaded: Loaded, runs: Collection[str]) -> Loaded:
     return loaded if len(calls) == len(loaded.calls) else loaded._replace(calls=calls)
 
 
-def _clear(made: Draft, space: Space, before: Loaded) -> None:
-    for key in (
-        space.head,
-        space.log,
-        space.mixed,
-        space.needs,
-        space.writes,
-        *map(space.channel, before.record.apart),
-    ):
-        if made.thread.reader.exists(key):
-            made.note("delete", key)
-
-
 def _shorten(
     made: Draft, space: Space, stay: list[Loaded], before: Loaded, fewer: set[str]
 ) -> None:
     newest = stay[-1]
     thread = made.thread
     for loaded in stay[:-1]:
-        if loaded.record.id in fewer:  # the entries still have all that was written
-            made.note("set", space.late(loaded.record.id), [INSTEAD, *_packed(made, loaded)])
+        id = loaded.record.id
+        if id in fewer:  # the entries still have all that was written
+            packed = [call.pack(thread.names) for call in loaded.calls if call.checkpoint == id]
+            made.note("set", space.late(id), [INSTEAD, *packed])
     if newest.entry != before.entry:
         values = thread.long_values(space, newest.record, thread.at(newest.entry))
         for name in set(before.record.apart).difference(newest.record.apart):
@@ -327,7 +305,9 @@ def _shorten(
     if made.get(space.needs) is not None:
         _note_needs(made, space, _oldest(made, space, newest.record))
     made.note("set", space.head, newest.record._replace(recent=()).pack(thread.names))
-    _log(made, space, [loaded.entry for loaded in stay[:-1]])
+    entries = [loaded.entry for loaded in stay[:-1]]
+    lots = [short_entries(entries[n : n + LOT]) for n in range(0, len(entries), LOT)]
+    made.note("set", space.log, lots)
 
 
 def superseded(thread: Thread, space: Space) -> set[str]:
@@ -497,7 +477,8 @@ class Draft:
                     continue
                 exact = thread.core.codec.plain(plain)
                 data = thread.core.codec.encode(exact)
-                if len(data) <= INLINE and not _begins(plain):
+                begins = type(plain) is list and plain and plain[0] is BEGIN
+                if len(data) <= INLINE and not begins:
                     short[name] = plain
                     self._exact &= exact is plain
                     continue
@@ -515,18 +496,31 @@ class Draft:
     def _channel(
         self, space: Space, name: str, value: Any, same: Any, before: Loaded | None
     ) -> Any:
-        """The plain form of a channel's value; `same` is what is known of the one before."""
-        thread, kept = self.thread, self.kept[space.ns]
-        if type(same) is Kept and type(value) is list:
-            grown = same.grown(value)
-            if grown is not None:
-                kept[name] = grown
-                return self._grown(space.channel(name), value[same.count :], grown)
-        if not thread.lists_messages(value):
+        """The plain form of a channel's value; `same` is what is known of the one before.
+
+        `_APPENDED` if it has a key of its own and only what is new was added there.
+        """
+        thread, place = self.thread, self.thread.parts.place
+        kept = same.grown(value) if type(same) is Kept and type(value) is list else None
+        if kept is not None:
+            places = [*map(place, value[same.count :])]
+            if kept.places is None:
+                if places:
+                    self.note("append", space.channel(name), places)
+                self.kept[space.ns][name] = kept
+                return _APPENDED
+            places = [*kept.places, *places]
+        elif not thread.lists_messages(value):
             return thread.types.plain(value, thread.parts.ref)
-        if before is not None:
-            thread.learn(space, name, before.record, self.reader)
-        return self._listed(value, kept, name)
+        else:
+            if before is not None:
+                thread.learn(space, name, before.record, self.reader)
+            kept, places = Kept.of(value), [*map(place, value)]
+        short = len(places) <= MESSAGES
+        if kept is not None:
+            kept.places = places if short else None
+            self.kept[space.ns][name] = kept
+        return Typed(LISTED, 1, places) if short else [BEGIN, *places]
 
     def _known(self, space: Space, before: Loaded | None) -> dict[str, Any]:
         """What the long channels of the newest checkpoint hold; it is read if it is not known."""
@@ -537,38 +531,3 @@ class Draft:
             self.thread.values(space, before)  # reads and keeps what is stored
         version, known = kept.get(space.ns, (0, {}))
         return known if version == before.entry else {}
-
-    def _grown(self, key: str, more: list[Any], grown: Kept) -> Any:
-        """The plain form of a list of messages that is the known one with more at its end.
-
-        If it has a key of its own, only what is new is added there.
-        """
-        places = self._places(more)
-        if grown.places is not None:
-            return _plain_list([*grown.places, *places], grown)
-        if places:
-            self.note("append", key, places)
-        return _APPENDED
-
-    def _listed(self, value: list[Any], kept: dict[str, Any], name: str) -> Any:
-        """The plain form of a list of messages that is another than the known one."""
-        found = Kept.of(value)
-        if found is not None:
-            kept[name] = found
-        return _plain_list(self._places(value), found)
-
-    def _places(self, messages: list[Any]) -> list[Any]:
-        """The places of messages; those that are new are stored with the change."""
-        return list(map(self.thread.parts.place, messages))
-
-
-def _plain_list(places: list[Any], kept: Kept | None) -> Any:
-    """A list of messages, in the form for the head or for a key of its own."""
-    short = len(places) <= MESSAGES
-    if kept is not None:
-        kept.places = places if short else None
-    return short_list(places) if short else [BEGIN, *places]
-
-
-def _begins(plain: Any) -> bool:
-    return type(plain) is list and bool(plain) and plain[0] is BEGIN

@@ -73,6 +73,8 @@ from holdfast.store.store import Store
 MOST_THREADS = 128
 """Of which what was put last is kept in memory, to tell what is new in the next checkpoint."""
 
+_OWN = frozenset(("types", "strict", "serde", "busy", "patience", "pending"))
+
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -156,27 +158,15 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         self._pool = ThreadPoolExecutor(8, thread_name_prefix="holdfast-langgraph")
 
     @classmethod
-    def open(
-        cls,
-        url: str | Path | None = None,
-        *,
-        types: Types | None = None,
-        strict: bool = False,
-        serde: SerializerProtocol | None = None,
-        busy: str = "refuse",
-        patience: float = 60.0,
-        pending: str = "full",
-        **options: Any,
-    ) -> Opening[HoldfastSaver]:
+    def open(cls, url: str | Path | None = None, **options: Any) -> Opening[HoldfastSaver]:
         """A store, opened and closed with the saver: `with HoldfastSaver.open(url) as saver`.
 
-        Also `async with`. Without a url, `HOLDFAST_STORE` or else `holdfast.db`. Further options
-        are those of `holdfast.open`. As `checkpointer.path` in `langgraph.json`, give
+        Also `async with`. Without a url, `HOLDFAST_STORE` or else `holdfast.db`. Options are those
+        of `HoldfastSaver` and of `holdfast.open`. As `checkpointer.path` in `langgraph.json`, give
         `holdfast.integrations.langgraph:open_saver`.
         """
-        settings: dict[str, Any] = {"types": types, "strict": strict, "serde": serde}
-        settings |= {"busy": busy, "patience": patience, "pending": pending}
-        return Opening(url, options, lambda store: cls(store, **settings))
+        own = {name: options.pop(name) for name in _OWN & options.keys()}
+        return Opening(url, options, lambda store: cls(store, **own))
 
     # reading
 

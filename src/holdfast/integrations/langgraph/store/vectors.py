@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 from langgraph.store.base import (
@@ -59,16 +58,14 @@ class Embedder:
         """Vectors of an items' texts and of what is searched for, asked for once each."""
         documents = list(dict.fromkeys(texts))
         made = self.embeddings.embed_documents(documents) if documents else []
-        with _answering():
-            asked = {query: self.embeddings.embed_query(query) for query in dict.fromkeys(queries)}
+        asked = {query: self.embeddings.embed_query(query) for query in dict.fromkeys(queries)}
         return self._found(documents, made, asked)
 
     async def aembed(self, texts: Sequence[str], queries: Sequence[str]) -> Found:
         """The same, awaited."""
         documents, asked = list(dict.fromkeys(texts)), list(dict.fromkeys(queries))
         made = await self.embeddings.aembed_documents(documents) if documents else []
-        with _answering():
-            answers = await asyncio.gather(*map(self.embeddings.aembed_query, asked))
+        answers = await asyncio.gather(*map(self.embeddings.aembed_query, asked))
         return self._found(documents, made, dict(zip(asked, answers, strict=True)))
 
     def _found(self, documents: list[str], made: Any, asked: Mapping[str, Any]) -> Found:
@@ -92,15 +89,6 @@ class Embedder:
                 f"an array of shape {made.shape}"
             )
         return made
-
-
-@contextmanager
-def _answering() -> Iterator[None]:
-    """Tell that no vector came: LangGraph takes the first of those for one text."""
-    try:
-        yield
-    except IndexError as error:
-        raise InvalidInputError("the embedding function gave no vector for a query") from error
 
 
 class Found:
