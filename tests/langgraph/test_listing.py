@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from graph_kit import checkpoint, thread
 from langchain_core.messages import HumanMessage, ToolMessage
+from langgraph.checkpoint.base import CheckpointTuple
 
 from holdfast.errors import UnknownTypeError
 from holdfast.integrations.langgraph import HoldfastSaver
+from holdfast.integrations.langgraph.thread import Thread
 
 
 def test_each_listed_checkpoint_has_its_own_values_however_the_channels_changed() -> None:
@@ -47,6 +52,36 @@ def test_each_listed_checkpoint_has_its_own_values_however_the_channels_changed(
             newest = saver.get_tuple(thread())
             assert newest is not None
             assert newest.checkpoint["channel_values"] == steps[-1]
+
+
+def test_a_listed_tuple_is_one_by_all_its_ways_and_reads_its_values_when_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with HoldfastSaver.open("memory:") as saver:
+        saver.put(thread(), checkpoint(v=2), {"step": 1}, {})
+        found = saver.get_tuple(thread())
+        assert found is not None
+        whole = CheckpointTuple(*found)
+
+        def listed() -> Any:
+            return next(saver.list(thread()))
+
+        assert type(listed().checkpoint["channel_values"]) is dict
+        assert listed().checkpoint["channel_values"] == {"v": 2}
+        assert listed() == whole == listed() == CheckpointTuple(*listed())
+        assert not listed() != listed()  # noqa: SIM202
+        assert listed()[1] == listed()[-4] == listed()[1:2][0] == whole.checkpoint
+        _, second, *_ = listed()
+        assert second == whole.checkpoint
+        assert listed()._asdict() == whole._asdict()
+        assert listed()._replace(metadata={}) == whole._replace(metadata={})
+        for same in (copy.copy(listed()), pickle.loads(pickle.dumps(listed()))):  # noqa: S301
+            assert (type(same), same) == (CheckpointTuple, whole)
+        assert repr(listed()) == repr(whole)
+        with pytest.raises(TypeError):  # nothing that stands for values is taken for them
+            msgspec.json.encode(listed())
+        monkeypatch.setattr(Thread, "values", None)
+        assert [one.metadata["step"] for one in saver.list(thread())] == [1]
 
 
 @pytest.mark.parametrize("on", [True, False])

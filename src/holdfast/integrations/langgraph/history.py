@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import merge
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any, cast
 
 from langchain_core.runnables import RunnableConfig
@@ -38,23 +38,17 @@ def listed(
     else:
         lines = [_older(past, before) for past in pasts]
     order = merge(
-        *(_named(line, *place) for line, place in zip(lines, places, strict=True)),
-        key=lambda item: item[2].record.id,
+        *(zip(repeat(place), line) for place, line in zip(places, lines, strict=True)),
+        key=lambda item: item[1].record.id,
         reverse=True,
     )
     fits = (
-        item
-        for item in order
-        if (before is None or item[2].record.id < before)
-        and (not filter or _fits(RECORDS.build(item[2].record.metadata), filter))
+        (*place, loaded)
+        for place, loaded in order
+        if (before is None or loaded.record.id < before)
+        and (not filter or _fits(RECORDS.build(loaded.record.metadata), filter))
     )
     return islice(fits, limit)
-
-
-def _named(
-    line: Iterable[Loaded], thread: Thread, space: Space
-) -> Iterator[tuple[Thread, Space, Loaded]]:
-    return ((thread, space, loaded) for loaded in line)
 
 
 def _older(past: Past, before: str | None) -> Iterator[Loaded]:
@@ -166,14 +160,65 @@ def tuple_of(
     )
 
 
-def tuple_listed(thread: Thread, space: Space, loaded: Loaded) -> CheckpointTuple:
+class Listed(CheckpointTuple):
+    """A checkpoint whose values are read when it is looked at: who lists hundreds mostly wants
+    their ids, steps and times. The store has to be open still."""
+
+    _read: Callable[[], dict[str, Any]] | None = None
+
+    def whole(self) -> Listed:
+        """The same, with its values."""
+        if self._read is not None:
+            held: Any = tuple.__getitem__(self, _CHECKPOINT)
+            held["channel_values"] = self._read()
+            self._read = None
+        return self
+
+    @property
+    def checkpoint(self) -> Any:
+        """The checkpoint with its values."""
+        return self[_CHECKPOINT]
+
+    def __getitem__(self, at: Any) -> Any:
+        return tuple.__getitem__(self.whole(), at)
+
+    def __iter__(self) -> Iterator[Any]:
+        return tuple.__iter__(self.whole())
+
+    def __eq__(self, other: object) -> bool:
+        return CheckpointTuple(*self) == (tuple(other) if isinstance(other, Listed) else other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = CheckpointTuple.__hash__
+
+    def __reduce__(self) -> Any:
+        return CheckpointTuple, (*self,)
+
+    def __repr__(self) -> str:
+        return repr(CheckpointTuple(*self))
+
+
+_CHECKPOINT = CheckpointTuple._fields.index("checkpoint")
+_UNREAD: Any = object()
+"""In the place of values: who looks past Python, as encoders do, cannot take it for some."""
+
+
+def tuple_listed(thread: Thread, space: Space, loaded: Loaded) -> Listed:
     """The same of a checkpoint that was listed before: what cannot be read of a thread that was
     deleted since is no damage."""
-    try:
-        return tuple_of(thread, space, loaded, thread.values(space, loaded))
-    except (PointNotFoundError, StateIntegrityError):  # or is it damage? its number tells
-        thread.check_life(loaded.life)
-        raise
+
+    def alive(read: Callable[[], Any]) -> Any:
+        try:
+            return read()
+        except (PointNotFoundError, StateIntegrityError):  # or is it damage? its number tells
+            thread.check_life(loaded.life)
+            raise
+
+    made = Listed(*alive(lambda: tuple_of(thread, space, loaded, _UNREAD)))
+    made._read = lambda: alive(lambda: thread.values(space, loaded))
+    return made
 
 
 def open_nodes(thread: Thread, space: Space, loaded: Loaded) -> list[str]:

@@ -228,7 +228,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     ) -> AsyncIterator[CheckpointTuple]:
         """The same, without holding the loop."""
         places = self._listed(config, filter, before, limit)
-        found = ((place, place[2] and tuple_listed(*place)) for place in places)  # type: ignore[arg-type]
+        found = ((place, place[2] and tuple_listed(*place).whole()) for place in places)  # type: ignore[arg-type]
         while page := await self._off(lambda: [*islice(found, PAGE)]):
             # What was listed is noted in the context of the caller, not of the thread that read.
             for place, _ in page:

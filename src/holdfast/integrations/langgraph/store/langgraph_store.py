@@ -108,9 +108,8 @@ class HoldfastStore(BaseStore):
 
     **Memory.** A namespace that is searched is kept in memory from then on, with all below it:
     its values, some hundred bytes an item, and 4 bytes a dimension for each vector (150 MB for
-    100,000 of 384). The first search of a namespace in a process reads it from the storage, and the
-    first by meaning after a change of it brings its vectors together (0.1 s for 100,000). `get` and
-    `put` need none of this.
+    100,000 of 384). The first search of a namespace in a process reads it from the storage. `get`
+    and `put` need none of this.
 
     **Several processes.** A read sees every write that returned before it began, also another
     process's: each search first follows the journal and reads what changed. Puts are not

@@ -42,7 +42,7 @@ class Mirror:
         """The same rows by namespace."""
         self._loaded: set[tuple[str, ...]] = set()
         self._matrix: tuple[Any, Matrix] | None = None
-        """The vectors below the prefix that was searched last; made anew when one changes."""
+        """The vectors below the prefix that was searched last."""
 
     # following
 
@@ -170,13 +170,21 @@ class Mirror:
         row = self._rows.get(key)
         if row is not None and row.vectors and self._dims is not None:
             row.units = units(packed, self._dims, row.vectors)
-            self._matrix = None
+            prefix, matrix = self._matrix or ((), None)
+            if (
+                matrix is not None
+                and row.units is not None
+                and row.namespace[: len(prefix)] == prefix
+            ):
+                matrix.later.append(row)
 
     def _drop(self, key: str) -> None:
         row = self._rows.pop(key, None)
         if row is not None:
             del self._spaces[row.namespace][key]
-            self._matrix = None
+            row.units = None
+            if self._matrix is not None:
+                self._matrix[1].gone += 1
 
     # looking
 
@@ -196,7 +204,7 @@ class Mirror:
         rows = list(chain.from_iterable(map(dict.values, spaces)))
         found: Iterable[Scored] = _newest(rows)
         if query is not None:
-            if self._matrix is None or self._matrix[0] != prefix:
+            if self._matrix is None or self._matrix[0] != prefix or self._matrix[1].worn:
                 self._matrix = (prefix, Matrix([row for row in rows if row.units is not None]))
             best = self._matrix[1].nearest(query)
             found = chain(best, _newest(row for row in rows if row.units is None))

@@ -120,7 +120,9 @@ def units(packed: bytes, dims: int, count: int) -> Floats | None:
 class Matrix:
     """The vectors of some items; exact search by cosine.
 
-    It takes 4 bytes a dimension for each vector: 150 MB for 100,000 of 384 dimensions.
+    It takes 4 bytes a dimension for each vector: 150 MB for 100,000 of 384 dimensions. Items that
+    come later are looked at beside it, those whose `units` are taken away are passed over; after
+    many of both it is `worn`, and another one should be made.
     """
 
     def __init__(self, owners: Sequence[Any]) -> None:
@@ -133,17 +135,29 @@ class Matrix:
             count = len(owner.units)
             owner.units = self._vectors[at : at + count]
             at += count
+        self.later: list[Any] = []
+        self.gone = 0
+
+    @property
+    def worn(self) -> bool:
+        """Whether bringing all together again costs less than what is beside it."""
+        return len(self.later) + self.gone > 256 + len(self._owners) // 8
 
     def nearest(self, query: Floats) -> Iterator[tuple[Any, float]]:
         """Owners with their best scores, best first."""
-        if self._vectors is None:
+        later = [owner for owner in self.later if owner.units is not None]
+        vectors = [] if self._vectors is None else [self._vectors]
+        vectors += [owner.units for owner in later]
+        if not vectors:
             return
         length = float(np.linalg.norm(query))
-        scores = self._vectors @ (query / length if length else query)
+        unit = query / length if length else query
+        scores = np.concatenate([some @ unit for some in vectors])
+        owners = self._owners + [owner for owner in later for _ in owner.units]
         seen: set[int] = set()
         for at in _ranked(scores):
-            owner = self._owners[at]
-            if id(owner) not in seen:
+            owner = owners[at]
+            if owner.units is not None and id(owner) not in seen:
                 seen.add(id(owner))
                 yield owner, float(scores[at])
 
