@@ -7,10 +7,11 @@ everything and writes, and another one verifies. Calls fail with errors of Holdf
 not at all. As SQLite finds rows by its index, a read may show an older state, and a write may be
 acknowledged on top of it; but then `verify` names a finding.
 
-Nothing is written onto a damaged index: in a store with many scopes, whose index has several
-levels, any bit of an index page is flipped. Then a fresh handle reads and writes each of its
-scopes, and a new one. What was acknowledged is the entry behind the true newest one, no key has two
-rows, and every row that was there still is, as the table itself says.
+Nothing is written onto a damaged index, and no older state read from it: in a store with many
+scopes, whose index has several levels, any bit of an index page is flipped. Then a fresh handle
+reads and writes each of its scopes, and a new one. What was read is the newest, what was
+acknowledged is the entry behind the true newest one, no key has two rows, and every row that was
+there still is, as the table itself says.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ def damaged(encrypted: bool, seed: int, scale: int) -> tuple[int, int, list[str]
         return count, len(bits), findings
 
 
-SCOPES = 40
+SCOPES, TURNS = 40, 20
 NAMES = [f"agent:a{number}" for number in range(SCOPES)]
 
 
@@ -146,7 +147,7 @@ def _table(path: Path) -> list[tuple[bytes, bytes]]:
 def _many(path: Path) -> dict[str, int]:
     """A store whose index has two levels; the newest entry of each scope."""
     with sync.open(f"sqlite:{path}", durability="normal") as store:
-        for turn in range(20):
+        for turn in range(TURNS):
             for name in NAMES:
                 store.scope(name).set("turn", turn)
         return {name: store.scope(name).log(limit=1)[0].sequence for name in NAMES}
@@ -163,7 +164,10 @@ def _onto(path: Path, newest: dict[str, int], before: list[tuple[bytes, bytes]])
     with store:
         for name, last in [*newest.items(), ("agent:new", 0)]:
             state = store.scope(name)
-            yield from filter(None, [guarded(lambda state=state: state.get("turn"))[2]])
+            returned, read, wrong = guarded(lambda state=state: state.get("turn"))
+            yield from filter(None, [wrong])
+            if returned and read != (TURNS - 1 if last else None):
+                yield f"an older state of {name} was read without an error"
             done, written, wrong = guarded(lambda state=state: state.set("turn", "on top"))
             yield from filter(None, [wrong])
             if done and written != last + 1:

@@ -159,12 +159,17 @@ def test_rows_of_the_feed_come_from_a_copy(cli: Cli, store: Path) -> None:
     whole(cli)
 
 
-def test_rows_of_the_feed_that_no_copy_has_are_stated_as_lost(cli: Cli, store: Path) -> None:
+@pytest.mark.parametrize("which", [-1, 60], ids=["newest", "older"])
+@pytest.mark.parametrize("byte", [3, 7, 12, 15, 20, -3])
+def test_rows_of_the_feed_that_no_copy_has_are_stated_as_lost(
+    cli: Cli, store: Path, byte: int, which: int
+) -> None:
+    """Whatever is another in it: the scope, the timeline, the entries, their hash, its own tag."""
     rows = rows_of_table()
     feed = sorted(key for key in rows if key[:1] == b"F")
-    key = feed[len(feed) // 2]
+    key = feed[which]
     data = STORE.read_bytes()
-    at = data.index(key + rows[key]) + len(key) + len(rows[key]) - 3
+    at = data.index(key + rows[key]) + len(key) + byte % len(rows[key])
     change(at, bytes([data[at] ^ 4]))
     assert "--accept-loss states it as lost" in cli("repair --yes").err
     done = cli("repair --yes --accept-loss")

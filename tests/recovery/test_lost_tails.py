@@ -10,6 +10,7 @@ import pytest
 from store_kit import Place, confirm_all, put_row, rows_of
 
 from holdfast import sync
+from holdfast.errors import DamagedRecordError
 from holdfast.recovery.lost_entries import Tails
 from holdfast.store.journal.feed import FeedHeads
 
@@ -104,7 +105,7 @@ def test_the_feed_is_read_once_and_as_far_as_is_asked(place: Place) -> None:
         for state in states:
             state.set("k", 1)
     number = states[0]._handle.history.points.line().ledger.number
-    heads = FeedHeads(store._core.storage)
+    heads = FeedHeads(store._core.lanes)
 
     def named(depth: int | None) -> tuple[int, int | None]:
         heads.look(depth)
@@ -244,6 +245,26 @@ def test_entries_put_back_over_what_was_told_are_found(place: Place) -> None:
     assert "feed" in {one.kind for one in place.open().verify().findings}
 
 
+def test_nothing_is_written_in_the_place_of_what_is_lost(place: Place) -> None:
+    """A process asks the feed before it first writes to a timeline; others are not held up."""
+    worked(place, 3)
+    drop(place, 2)
+    store = place.open()
+    assert store.agent("7").get("k") == 1
+    for _ in range(2):
+        with pytest.raises(DamagedRecordError, match="the feed names entries up to 5"):
+            store.agent("7").set("k", 2)
+    store.agent("8").set("k", 2)
+    recovery = sync.recovery.Recovery(store)
+    assert recovery.recover("agent:7", "corruption_detected").lost != "nothing"
+    store.agent("7").set("k", 2)
+    place.close()
+    store = place.open()
+    store.agent("7").set("k", 3)
+    assert store.verify().ok
+
+
+@pytest.mark.usefixtures("unaware")
 def test_entries_that_others_wrote_over_are_found(place: Place) -> None:
     worked(place, 3)
     drop(place, 2)
@@ -259,6 +280,7 @@ def test_entries_that_others_wrote_over_are_found(place: Place) -> None:
     assert store.verify().ok
 
 
+@pytest.mark.usefixtures("unaware")
 def test_of_a_commit_that_is_lost_in_part_that_part_is_named(place: Place) -> None:
     with place.open() as store:
         state = store.agent("7")

@@ -175,6 +175,7 @@ def test_a_loss_behind_the_last_signature_is_nobodys_word(place: Place, tmp_path
     assert check(exported(store, tmp_path / "a.chain"))["valid"]
 
 
+@pytest.mark.usefixtures("unaware")
 def test_a_loss_that_nothing_tells_of_is_refused(
     place: Place, lost: sync.Store, tmp_path: Path
 ) -> None:

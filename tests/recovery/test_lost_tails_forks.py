@@ -251,6 +251,7 @@ def test_a_saved_index_of_lost_entries_is_not_taken_for_the_state(
 
 
 @pytest.mark.parametrize("beside", [0, 3])
+@pytest.mark.usefixtures("unaware")
 def test_a_loss_is_found_after_others_wrote_while_one_was_told(
     place: Place, beside: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,6 +286,7 @@ def test_a_loss_is_found_after_others_wrote_while_one_was_told(
 
 
 @pytest.mark.parametrize("told", [False, True])
+@pytest.mark.usefixtures("unaware")
 def test_the_feed_gives_nothing_in_place_of_a_loss_that_nobody_told(
     place: Place, told: bool
 ) -> None:

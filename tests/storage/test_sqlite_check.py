@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import sync
-from holdfast.errors import DamagedRecordError, ForeignSchemaError
+from holdfast.errors import DamagedRecordError, DamagedStorageError, ForeignSchemaError
 from holdfast.storage.contract import Batch
 from holdfast.storage.sqlite.engine import SqliteStorage
 
@@ -59,11 +59,11 @@ def test_verify_reports_what_the_engine_finds(tmp_path: Path, sealed: bool) -> N
     storage.close()
     flip(path, *row)
     with sync.open(f"sqlite:{path}", key=key, create=False) as store:
-        assert store.agent("a").get("k") == 1
+        with pytest.raises(DamagedStorageError):  # which of the two keys is right, nobody knows
+            store.agent("a").get("k")
         report = store.verify()
-        assert {(one.kind, one.place) for one in report.findings} == {("storage", "store")}
+        assert ("storage", "store") in {(one.kind, one.place) for one in report.findings}
         assert report.exit_code == 1
-        assert store.verify("agent:a").ok, "of the whole store alone"
     if sealed:
         ring = Path(f"{path}.keys")
         storage = SqliteStorage(str(ring))

@@ -283,3 +283,17 @@ def test_the_async_face(place: Place) -> None:
             assert len(await holdfast.access.Audit(store).reads()) == 1
 
     asyncio.run(work())
+
+
+def test_a_tag_cannot_be_guessed_from_the_name_of_a_key(store: sync.Store) -> None:
+    """It is made with what the scope alone has, also in a plain store; notes that were made without
+    that still give their keys."""
+    ledgers = []
+    for name in ("a", "b"):
+        store.agent(name).set("password", "x")
+        ledgers.append(store._core.ledger(store.agent(name).scope))
+    tags = {auditing.key_tag(ledger, "password") for ledger in ledgers}
+    tags.add(ledgers[0].tag(b"audit", b"password"))
+    assert len(tags) == 3
+    names = auditing.Names(store._core)
+    assert names.keys(ledgers[0], 0, 1, [ledgers[0].tag(b"audit", b"password")]) == ["password"]

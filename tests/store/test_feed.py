@@ -127,11 +127,11 @@ def test_a_reader_that_is_overtaken_while_it_reads(plain: Place) -> None:
                 choose.choice(writers).agent("1").set("k", 1)
             return found
 
-        reader._core.lanes._storage = Busy(storage, busy)
+        reader._core.lanes.storage = Busy(storage, busy)
         seen: list[Entry] = []
         for _ in range(3):
             seen += reader.feed(seen[-1].position if seen else None)
-        reader._core.lanes._storage = storage
+        reader._core.lanes.storage = storage
         seen += reader.feed(seen[-1].position)
         in_order(seen)
         assert len(seen) == reader.agent("1")._handle.place()[2]
@@ -177,10 +177,10 @@ def test_lives_of_a_scope_beside_a_reader_that_is_overtaken(plain: Place) -> Non
                 choose.choice(writers).session("s").set("k", 1)
             return found
 
-        reader._core.lanes._storage = Busy(storage, busy)
+        reader._core.lanes.storage = Busy(storage, busy)
         begin = reader.position()
         seen = list(reader.feed(begin))
-        reader._core.lanes._storage = storage
+        reader._core.lanes.storage = storage
         seen += reader.feed(seen[-1].position if seen else begin)
         last = reader.session("s")._handle.place()[2]
         assert [e.sequence for e in seen] == list(range(last - len(seen) + 1, last + 1))

@@ -292,3 +292,26 @@ def test_what_is_pruned_while_it_is_read_is_no_damage(
         place.close()
         if reads.times == times:
             break  # it has no more reads
+
+
+def test_the_log_is_not_empty_while_others_prune(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others write and prune between the moment at which its end is found and that of its floor."""
+    place = Place("memory", tmp_path, sealed=False)
+    mine, theirs = place.open().agent("a"), place.open().agent("a")
+    for number in range(5):
+        theirs.set("k", number)
+    floor = timeline.Timeline.floor.fget
+    mine.get("k")
+
+    def late(self: timeline.Timeline) -> Any:
+        patch.undo()
+        for number in range(5):
+            theirs.set("k", number)
+        theirs.prune(9)
+        return floor(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(timeline.Timeline, "floor", property(late))
+        assert [one.sequence for one in mine.log(limit=1)] == [11]

@@ -190,11 +190,11 @@ def test_a_watch_that_is_overtaken_while_it_reads(plain: Place) -> None:
                 choose.choice(writers).agent("1").set("k", 1)
             return found
 
-        reader._core.lanes._storage = Busy(storage, busy)
+        reader._core.lanes.storage = Busy(storage, busy)
         begun = reader.position()  # also this is one moment, though the lanes are read in turn
         watch = reader.watch(since=begun, timeout=0)
         seen = [next(watch) for _ in range(40)]
-        reader._core.lanes._storage = storage
+        reader._core.lanes.storage = storage
         seen += watch
         numbers = [entry.sequence for entry in seen]
         assert numbers == list(range(numbers[0], writers[0].agent("1")._handle.place()[2] + 1))
@@ -219,7 +219,7 @@ def test_timelines_that_begin_while_it_reads(plain: Place) -> None:
             written += 1
         return found
 
-    reader._core.lanes._storage = Busy(storage, busy)
+    reader._core.lanes.storage = Busy(storage, busy)
     seen: list[Entry] = []
     while len(seen) < 400:
         seen += watch

@@ -254,7 +254,11 @@ class _Noting(Gate):
 
 def key_tag(ledger: Ledger, key: str) -> bytes:
     """What stands for a key of a scope."""
-    return ledger.tag(b"audit", key.encode("utf-8", "surrogatepass"))
+    return ledger.tag(b"audit", ledger.page_key + _bytes(key))
+
+
+def _bytes(key: str) -> bytes:
+    return key.encode("utf-8", "surrogatepass")
 
 
 class Names:
@@ -294,5 +298,7 @@ class Names:
             # What is pruned or damaged cannot be looked through: then a key may have no name.
             with suppress(PointNotFoundError, Damage):
                 for element in ledger.trees.walk(folded_at(ledger, line, entry)):
-                    known[key_tag(ledger, element[0])] = element[0]
+                    key = element[0]
+                    known[key_tag(ledger, key)] = key
+                    known[ledger.tag(b"audit", _bytes(key))] = key  # of notes without the salt
         return [known.get(tag) for tag in tags]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from itertools import chain
 from typing import Any
 
 import click
@@ -148,6 +147,7 @@ def _mend_files(
 
 
 _FEED = b"F".hex()
+_UNNAMED = rowkinds.ROW[b"E"].stray
 _MADE = [kind.key.hex() for kind in rowkinds.ROWS if kind.heal == rowkinds.DERIVED]
 """Kinds of rows some of which can be made again without a copy."""
 
@@ -174,6 +174,8 @@ class _Damage:
         self.plans: list[RecoveryPlan] = []
         self.past: dict[str, list[Finding]] = {}
         """Damage of scopes whose newest state is whole, if it is to be stated as lost."""
+        self.unnamed: list[str] = []
+        """Scopes that are whole, but for a damaged row of the feed that named their newest."""
         self.stated: list[str] = []
         self.left: list[str] = []
         """What cannot be mended here, and why."""
@@ -195,7 +197,7 @@ class _Damage:
         report = self._store.verify(self._scope, budget=self._budget)
         self.found, self.entries = report.findings, report.entries
         self.complete = self.complete and report.resume is None
-        self.plans, self.left, self.past = [], [], {}
+        self.plans, self.left, self.past, self.unnamed = [], [], {}, []
         for scope, mine in sorted(self._by_scope().items(), reverse=True):
             if as_if_healed:
                 mine = self._without_healed(scope, mine)
@@ -285,9 +287,12 @@ class _Damage:
         if mine:
             places = ", ".join(f"{one.place}: {one.message}" for one in mine[:3])
             if self._accept and all(one.row[:2] == _FEED for one in mine):
-                scopes = (str(one.scope) for one in self._store.scopes(limit=1).items)
-                if (home := next(chain(self.past, scopes), None)) is not None:
-                    self.past.setdefault(home, []).extend(mine)  # any scope can tell of the feed
+                scopes = [str(one.scope) for one in self._store.scopes(limit=1).items]
+                # Any scope can tell of the feed. One whose newest entries it does not name any
+                # more has to: the feed names what tells of it, and so all before that.
+                for home in [*self.past, *self.unnamed] or scopes:
+                    self.past.setdefault(home, []).extend(mine)
+                if self.past:
                     return
             given = "none of the copies given has it whole" if self.copies else "--copy"
             also = "; --accept-loss states it as lost" if mine[0].row[:2] == _FEED else ""
@@ -312,6 +317,9 @@ class _Damage:
         state = self._store.scope(scope)
         if readable(handle_of(state)) and Tails(handle_of(self._store)).lost(state.scope) is None:
             places = ", ".join(one.place for one in found[:3]) + (", …" if len(found) > 3 else "")
+            if self._accept and all(one.message == _UNNAMED for one in found):
+                self.unnamed.append(scope)
+                return
             if self._accept and all(one.kind in STATED and one.row for one in found):
                 self.past[scope] = found
                 return

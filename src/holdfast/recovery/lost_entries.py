@@ -55,7 +55,7 @@ class Tails:
 
     def __init__(self, store: StoreHandle) -> None:
         self._store = store
-        self._feed = FeedHeads(store.core.storage)
+        self._feed = FeedHeads(store.core.lanes)
 
     def look(self, depth: int | None) -> None:
         """Read the feed for what `lost` is asked about next."""

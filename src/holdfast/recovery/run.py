@@ -48,7 +48,7 @@ from holdfast.recovery.records import (
 )
 from holdfast.recovery.steps import CAREFUL, LOOKING, STEPS
 from holdfast.recovery.strategies import UNANSWERED, VALIDATE
-from holdfast.store.inner import announced, lease_name, leases_now, moment
+from holdfast.store.inner import announced, core_of, lease_name, leases_now, moment
 from holdfast.store.names.threads import called
 from holdfast.store.store import Store
 
@@ -63,7 +63,8 @@ def recovering_lease(agent: object) -> str:
 
 
 def recovering(store: Store, agent: object, wait: float) -> AbstractContextManager[Any]:
-    """A block under the lease of an agent's recovery."""
+    """A block under the lease of an agent's recovery; what it has lost is told there."""
+    core_of(store).lanes.recovered.add(str(agent))
     return store.lease(recovering_lease(agent), duration=LEASE, wait=wait)
 
 

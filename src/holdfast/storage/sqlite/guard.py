@@ -432,9 +432,9 @@ def translate(error: apsw.Error, path: str) -> HoldfastError:
 
 def is_damage(error: apsw.Error) -> bool:
     """Whether SQLite says that the file is damaged, also where it takes that for a failed read: a
-    page that ends before its time, because the file was cut off."""
+    page that ends before its time, because the file was cut off; or a length that is none."""
     cut = (apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_CORRUPTFS)
-    kinds = (apsw.CorruptError, apsw.NotADBError)  # whose header was read before
+    kinds = (apsw.CorruptError, apsw.NotADBError, apsw.TooBigError)  # its header was read before
     return isinstance(error, kinds) or getattr(error, "extendedresult", 0) in cut
 
 

@@ -1,4 +1,5 @@
-"""Whether SQLite's index leads to where a key belongs: asked before something is put there.
+"""Whether SQLite's index leads to where a key belongs: asked before something is put there, and
+before a reader takes what is found there for the newest.
 
 A bit that flips in an index hides rows: a cell that is not counted any more, a pointer to another
 page, a key that sorts elsewhere. SQLite looks at what it passes on its way only as far as it has
@@ -79,9 +80,19 @@ class IndexPath:
 
     def check(self, table: str, key: bytes) -> None:
         """Raise `Broken`, or an `apsw.Error`, if a row of this key could be hidden."""
-        self.connection.execute("PRAGMA shrink_memory").fetchall()  # what is held is not read again
+        execute = self.connection.execute
+        if self.connection.in_transaction:
+            execute("ROLLBACK")  # an interrupt left it
+        execute("PRAGMA shrink_memory; BEGIN")  # what is held is not read again; at one moment
+        try:
+            self._check(table, key)
+        finally:
+            execute("ROLLBACK")
+
+    def _check(self, table: str, key: bytes) -> None:
+        execute = self.connection.execute
         _noted.pages = []
-        self.connection.execute(_SEEK.format(table), (key,)).fetchall()
+        execute(_SEEK.format(table), (key,)).fetchall()
         low, high, ended = b"", b"", False
         for page in [page for page in _noted.pages if page[0] in (_LEAF, _INNER)]:
             keys = read_page(page)
@@ -91,12 +102,12 @@ class IndexPath:
                 raise Broken("a page of the index lies in another's place")
             at = bisect_left(keys, key)
             for beside in keys[max(0, at - 1) : at + 1]:
-                if not self.connection.execute(_AGREES.format(table), (beside,)).get:
+                if not execute(_AGREES.format(table), (beside,)).get:
                     raise Broken("index and table differ")
             low = keys[at - 1] if at else low
             high = keys[at] if at < len(keys) else high
             ended = page[0] == _LEAF or high == key
-        if not ended and self.connection.execute(_ANY.format(table)).get:
+        if not ended and execute(_ANY.format(table)).get:
             raise Broken("the index ends before its leaves")
 
 

@@ -403,11 +403,12 @@ class History:
     ) -> Iterator[tuple[bytes, Envelope, Body]]:
         """Entries of the timeline behind its floor, read page by page; a missing one is damage."""
         try:
-            line = self.points.line()
+            floor = self.points.line().floor.sequence
+            line = self.points.line()  # after the floor, which others may just have announced
         except ScopeNotFoundError:
             return
         high = line.sequence if high is None else min(high, line.sequence)
-        low = max(low, line.floor.sequence + 1, line.ledger.before + 1)
+        low = max(low, floor + 1, line.ledger.before + 1)
         first, behind = (rows.entry(line.prefix, at) for at in (low, high + 1))
         scan = line.ledger.storage.scan
         found = each(scan, first, behind, limit=200, reverse=newest_first)

@@ -13,7 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from itertools import islice
+from itertools import chain
 from typing import NamedTuple
 
 from holdfast.errors import DamagedRecordError, StateIntegrityError
@@ -23,6 +23,8 @@ from holdfast.store.names import rowkinds
 
 LANES = 16
 ITEM = 48
+NEWEST = 8
+"""Rows of each lane that are compared with a timeline before a process first writes to it."""
 Position = dict[int, int]
 """For each lane the number of the last row that was read."""
 
@@ -70,7 +72,7 @@ class Lanes:
     """Reads and extends the lanes of one store."""
 
     def __init__(self, storage: Storage, tag: Callable[[bytes], bytes]) -> None:
-        self._storage = storage
+        self.storage = storage
         self._tag = tag
         self._lane = -1
         self._number = 0
@@ -80,6 +82,21 @@ class Lanes:
         self.flying: tuple[int, int] | None = None
         """Lane and number of a row that may be stored while its entries are not published here."""
         self.bell = Bell()
+        self._named: FeedHeads | None = None
+        self.recovered: set[str] = set()
+        """Scopes that this process recovers: they are written to, whatever they have lost."""
+
+    def named(self, scope: int, timeline: int) -> int:
+        """The newest entry of a timeline that one of the newest rows of the feed named when this
+        process first asked; 0 if none did."""
+        if self._named is None:
+            self._named = FeedHeads(self)
+            self._named.look(NEWEST)
+        return self._named.named(scope, timeline)[0]
+
+    def fits(self, lane: int, number: int, before: bytes, row: bytes) -> bool:
+        """Whether a row follows the one with this tag, and is as it was written."""
+        return self.tag_of(lane, number, before, row[:-32]) == row[-32:]
 
     def tag_of(self, lane: int, number: int, before: bytes, items: bytes) -> bytes:
         """The tag of a row."""
@@ -113,7 +130,7 @@ class Lanes:
 
     def token(self) -> object:
         """While it stays equal nothing was committed, neither by others nor by this process."""
-        return self.count, self.flying, self._storage.version()
+        return self.count, self.flying, self.storage.version()
 
     def move(self) -> None:
         """Go to the end of a lane: the one used so far, or another after meeting somebody."""
@@ -124,7 +141,7 @@ class Lanes:
     def end(self, lane: int, moment: Moment | None = None) -> tuple[int, bytes]:
         """Number and tag of a lane's newest row, now or at a moment."""
         low, high = rowkinds.feed(lane, 0), rowkinds.after(b"F" + bytes([lane]))
-        found = (moment or self._storage).scan(low, high, limit=1, reverse=True)
+        found = (moment or self.storage).scan(low, high, limit=1, reverse=True)
         if not found:
             return 0, bytes(32)
         return _number(found[0][0]), found[0][1][-32:]
@@ -138,7 +155,7 @@ class Lanes:
         token = self.token()
         ends = {lane: n for lane in range(LANES) if (n := self.end(lane)[0])}
         if self.token() != token:
-            with self._storage.moment() as moment:
+            with self.storage.moment() as moment:
                 ends = {lane: n for lane in range(LANES) if (n := self.end(lane, moment)[0])}
         return ends
 
@@ -146,7 +163,7 @@ class Lanes:
         self, lane: int, after: int, limit: int = 1000
     ) -> list[tuple[int, list[FeedItem], bytes]]:
         """Rows of a lane behind a number: (number, items, tag)."""
-        found = self._storage.scan(
+        found = self.storage.scan(
             rowkinds.feed(lane, after + 1), rowkinds.after(b"F" + bytes([lane])), limit=limit
         )
         return [(_number(key), items_of(row), row[-32:]) for key, row in found]
@@ -183,11 +200,11 @@ def end_of(storage: Storage, scope: int) -> FeedItem | None:
 class FeedHeads:
     """Which entry of each timeline the feed of a store names as its newest, and how many it names.
 
-    A row that cannot be read names nothing: `verify` finds it.
+    A row that cannot be read, or was changed, names nothing: `verify` finds it.
     """
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes = lanes
         self._heads: dict[tuple[int, int], tuple[int, int]] = {}
         self._whole = False
 
@@ -204,16 +221,24 @@ class FeedHeads:
     def look(self, depth: int | None = None) -> None:
         """Read the feed; with `depth`, only so many of the newest rows of each lane."""
         heads: dict[tuple[int, int], tuple[int, int]] = {}
-        whole, page = True, min(PAGE, depth or PAGE)
+        whole, page = True, min(PAGE, depth + 1 if depth else PAGE)
         for lane in range(LANES):
             low, high = rowkinds.feed(lane, 0), rowkinds.after(b"F" + bytes([lane]))
-            found = each(self._storage.scan, low, high, limit=page, reverse=True)
-            rows = 0
-            for _, row in islice(found, depth):
-                rows += 1
-                with suppress(StateIntegrityError):
-                    _note(heads, items_of(row))
-            whole = whole and (depth is None or rows < depth)
+            found = each(self._lanes.storage.scan, low, high, limit=page, reverse=True)
+            behind: tuple[int, bytes] | None = None
+            left = depth
+            for key, row in chain(found, [(low, bytes(32))]):
+                if behind is not None:
+                    if left == 0:
+                        whole = False
+                        break
+                    left = None if left is None else left - 1
+                    number, data = behind
+                    follows = _number(key) + 1 == number
+                    with suppress(StateIntegrityError):
+                        if not follows or self._lanes.fits(lane, number, row[-32:], data):
+                            _note(heads, items_of(data))
+                behind = _number(key), row
         self._heads, self._whole = heads, whole
 
 

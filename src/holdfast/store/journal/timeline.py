@@ -30,7 +30,15 @@ from holdfast.storage.rows import each
 from holdfast.store.journal import entry
 from holdfast.store.journal.declared import PREFIX, Declared, parse_declared
 from holdfast.store.journal.entry import Body, split_row
-from holdfast.store.journal.floor import announced_floor, floor_of, name_of, pruned, read_base
+from holdfast.store.journal.feed import Lanes
+from holdfast.store.journal.floor import (
+    announced_floor,
+    floor_of,
+    name_of,
+    newest_told,
+    pruned,
+    read_base,
+)
 from holdfast.store.journal.ledger import Ledger, gone
 from holdfast.store.journal.save import (
     BEFORE,
@@ -74,6 +82,7 @@ class Timeline:
         self.number = number
         self.lock = threading.RLock()
         self.seen: object = None
+        self.compared = False  # with what the feed names
         self.sequence = ledger.before
         self.prefix = rows.line(b"E", ledger.number, number)
         self.head = entry.first_hash(ledger.prefix, self.prefix)
@@ -144,6 +153,18 @@ class Timeline:
                 if isinstance(error, PrunedError) or not self.ledger.erased():
                     raise
                 raise gone(self.ledger.scope) from None
+
+    def compare(self, lanes: Lanes) -> None:
+        """Refuse to write, for the first time, to one that ends before an entry that the feed
+        names, and does not tell of that: what is written would take the number of a lost one."""
+        ledger, last = self.ledger, lanes.named(self.ledger.number, self.number)
+        if last > self.sequence and str(ledger.scope) not in lanes.recovered:
+            known = newest_told(ledger, self.number)
+            if known is None or last > known.last:
+                key = rows.entry(self.prefix, self.sequence + 1)
+                said = f"it is missing, and the feed names entries up to {last}"
+                raise ledger.damage(key, f"{said}: nothing is written in its place")
+        self.compared = True
 
     @property
     def floor(self) -> Floor:

@@ -109,6 +109,7 @@ def make_room(handle: LineHandle, last: int) -> int:
     A timeline that is the only one of its scope leads to nothing of them: all of it is dropped.
     """
     ledger = handle.history.points.line().ledger
+    handle.core.lanes.recovered.add(str(handle.scope))  # or nothing could be written there
     head = handle.place()[2]
     alone = len(handle.core.timelines(ledger)) == 1
     dropped = _drop_behind(handle, head, (b"S", b"C", *((b"V", b"N") if alone else ())))
@@ -186,6 +187,7 @@ def tell(handle: LineHandle, reason: str) -> Loss | None:
     lost = find_loss(handle.core, ledger, handle.history.points.line().number)
     if lost is None:
         return None
+    handle.core.lanes.recovered.add(str(handle.scope))
 
     def special(stage: Stage, body: Body) -> None:
         if stage.ledger.number != ledger.number:
