@@ -572,7 +572,7 @@ class Attempt:
                 # Deleted by somebody else: what is written now belongs to a new incarnation.
                 self.core.ended(timeline, target.timeline)
                 return self._stage(target)
-            if not timeline.compared:
+            if not timeline.compared and self.token is not None:
                 timeline.compare(self.core.lanes)
             known = self.stages[place] = Stage(timeline, self.core.clock, keep_lookups)
         elif known.gone:

@@ -158,6 +158,9 @@ class Timeline:
         """Refuse to write, for the first time, to one that ends before an entry that the feed
         names, and does not tell of that: what is written would take the number of a lost one."""
         ledger, last = self.ledger, lanes.named(self.ledger.number, self.number)
+        if last > self.sequence:
+            self.seen = None
+            self.refresh()  # behind the feed: what that names was committed before
         if last > self.sequence and str(ledger.scope) not in lanes.recovered:
             known = newest_told(ledger, self.number)
             if known is None or last > known.last:
