@@ -32,13 +32,13 @@ def filled(state: sync.State, count: int = 12) -> None:
 
 def forgetful(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     """A writer with a bug: it does not add terms, or does not remove them."""
-    plain = Keeper._difference
+    plain = Keeper._differences
 
     def difference(self: Any, *args: Any) -> None:
         plain(self, *args)
         self._more = [op for op in self._more if op[0] != what]
 
-    monkeypatch.setattr(Keeper, "_difference", difference)
+    monkeypatch.setattr(Keeper, "_differences", difference)
 
 
 @pytest.mark.parametrize("what", ["set", "delete"])
