@@ -1286,7 +1286,7 @@ BUGS = (
     Bug(
         "what an agent changes while it is saved is stored, and not remembered",
         "agents/attach_fields.py",
-        "            item = copied(item)\n",
+        "        value = copied(value)\n",
         "",
         "tests/agents/test_saving_meanwhile.py::test_what_is_changed_and_changed_back",
     ),

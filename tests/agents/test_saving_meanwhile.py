@@ -15,7 +15,6 @@ from store_kit import Place
 import holdfast
 from holdfast import sync
 from holdfast.agents import StepResult
-from holdfast.agents.attach_fields import APART
 from holdfast.sync.agents import attach
 
 
@@ -65,7 +64,7 @@ def test_what_comes_while_it_is_saved_is_saved_once(store: sync.Store) -> None:
 @pytest.mark.parametrize("often", [1, 2, 3])
 def test_what_is_changed_and_changed_back(store: sync.Store, often: int) -> None:
     state, agent = store.agent("7"), Talker([{"n": 0}])
-    agent.facts = {f"f{n}": {"n": 0} for n in range(APART)}
+    agent.facts = {f"f{n}": {"n": 0} for n in range(32)}
     kept = attach(agent, state)
     kept.save()
 

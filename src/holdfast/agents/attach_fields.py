@@ -2,9 +2,11 @@
 
 Below `$agent/attached`:
 
-    $agent/attached                 fields, which of them lie apart, version, count of saves
-    $agent/attached/<field>         the field's value; of one that lies apart, its names in order
-    $agent/attached/<field>/<name>  of one that lies apart (a long mapping), one item
+    $agent/attached                 fields, version, count of saves
+    $agent/attached/<field>         the field's value
+
+An earlier version kept the items of a long mapping as a key each, `<field>/<name>`, and their names
+in order as the field's value (`apart`); such a field becomes one value with the next save.
 
 In `<field>`, `/` and `%` are percent-encoded.
 
@@ -33,9 +35,6 @@ from holdfast.errors import InvalidInputError, InvalidKeyError
 from holdfast.store.inner import MISSING, Operation, Reader, copied
 from holdfast.store.names.scope import check_key, escape
 
-APART = 32
-"""Items from which on a mapping lies apart, a key each."""
-
 
 def _hook(value: Any) -> Any:
     if is_model(type(value)):
@@ -54,9 +53,9 @@ def _encoded(value: Any) -> bytes | None:
         return None
 
 
-Known = bytes | tuple[int, bytes] | dict[str, bytes | None] | None
-"""One field as it was saved, encoded: of a list, its length and its items one behind another; of a
-field that lies apart, its items by names. None: it is written again, whatever it is."""
+Known = bytes | tuple[int, bytes] | None
+"""One field as it was saved, encoded: of a list, its length and its items one behind another.
+None: it is written again, whatever it is."""
 
 
 @dataclass(slots=True)
@@ -93,52 +92,34 @@ def read_manifest(reader: Reader) -> Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Fields as they are stored, as plain data.
-
-    If single keys come from another state (a recovery of damaged ones, a restore of some, a merge),
-    a field may not be there, and the items of one that lies apart may be others than it names. Then
-    it holds all that are there, and is written again.
-    """
+    """Fields as they are stored, as plain data; one may not be there, if a single key came from
+    another state."""
 
     values: dict[str, Any]
-    torn: dict[str, Known]
-    """What is known of fields that name others than are there."""
+    items: dict[str, list[str]]
+    """Keys of the items of fields that lie apart."""
 
     def known(self, values: Mapping[str, Any]) -> dict[str, Known]:
         """What is to be remembered of fields that hold these values now."""
-        return {name: known(name, value) for name, value in values.items()} | self.torn
+        return {n: None if n in self.items else _in_short(one) for n, one in values.items()}
 
 
 def read_fields(reader: Reader, manifest: Manifest, wanted: Iterable[str] | None) -> Fields:
     """The stored values of fields, in their order; None means all."""
     chosen = manifest.fields if wanted is None else [n for n in wanted if n in manifest.fields]
-    values: dict[str, Any] = {}
-    torn: dict[str, Known] = {}
+    found = Fields({}, {})
     for name in chosen:
-        found = reader.get(field_key(name), MISSING, None, False)
-        below = field_key(name) + "/"
-        there = reader.items(below, None, "", False)
-        items = {key.removeprefix(below): item for key, item in there}
-        if found is MISSING and not items:
-            continue
-        values[name], whole = _agreed(found, items, name in manifest.apart)
-        if not whole:
-            torn[name] = dict.fromkeys(items)
-    return Fields(values, torn)
-
-
-def _agreed(found: Any, items: dict[str, Any], apart: bool) -> tuple[Any, bool]:
-    """The value of a field, and whether its key and those of its items are of one state.
-
-    What is there decides: the key of one that lies apart only says in which order its items are.
-    """
-    if isinstance(found, dict):  # of when it did not lie apart
-        return found | items, not apart and not items
-    if apart or found is MISSING:
-        names = found if isinstance(found, list) else []
-        value = {one: items[one] for one in names if one in items} | items
-        return value, names == list(value)
-    return found, not items
+        value = reader.get(field_key(name), MISSING, None, False)
+        if name in manifest.apart:
+            there = dict(reader.items(field_key(name) + "/", None, "", False))
+            items = {key.removeprefix(field_key(name) + "/"): one for key, one in there.items()}
+            names = value if isinstance(value, list) else []
+            before = value if isinstance(value, dict) else {}
+            value = before | {one: items[one] for one in names if one in items} | items
+            found.items[name] = list(there)
+        if value is not MISSING:
+            found.values[name] = value
+    return found
 
 
 def field_key(name: str) -> str:
@@ -169,6 +150,8 @@ class Saved:
 
     manifest: Manifest = field(default_factory=Manifest)
     fields: dict[str, Known] = field(default_factory=dict)
+    items: dict[str, list[str]] = field(default_factory=dict)
+    """Keys that a field no longer has once it is saved."""
 
     def differing(
         self, values: Mapping[str, Any], to_store: ToStore
@@ -178,21 +161,11 @@ class Saved:
         after: dict[str, Known] = {}
         for name, live in values.items():
             value = live.copy() if type(live) in (dict, list) else live
-            before = self.fields.get(name)
-            write = _items if _fits_apart(name, value, before) else _whole
-            written, after[name] = write(name, value, before, to_store)
+            written, after[name] = _written(name, value, self.fields.get(name), to_store)
             operations += written
-        for name in self.fields.keys() - values.keys():
-            operations.append(Operation("delete", field_key(name)))
-            operations += _without(name, self.fields[name])
-        return operations, after
-
-
-def known(name: str, value: Any) -> Known:
-    """What is to be remembered of a field."""
-    if _fits_apart(name, value, None):
-        return {one: _encoded(part) for one, part in value.items()}
-    return _in_short(value)
+        gone = [field_key(name) for name in self.fields.keys() - values.keys()]
+        gone += [key for keys in self.items.values() for key in keys]
+        return [*operations, *(Operation("delete", key) for key in gone)], after
 
 
 def _in_short(value: Any) -> bytes | tuple[int, bytes] | None:
@@ -204,23 +177,10 @@ def _in_short(value: Any) -> bytes | tuple[int, bytes] | None:
     return length, encoded[1 if length < 16 else 3 if length < 1 << 16 else 5 :]
 
 
-def _fits_apart(name: str, value: Any, before: Known) -> bool:
-    """Whether it is a long mapping whose names can be parts of keys; those before were."""
-    if type(value) is not dict or len(value) < APART:
-        return False
-    below = field_key(name) + "/"
-    new = value.keys() - before.keys() if isinstance(before, dict) else value.keys()
-    try:
-        return all(type(one) is str and check_key(below + one, owner=True) == below + one
-                   for one in new)  # fmt: skip
-    except InvalidKeyError:
-        return False
-
-
-def _whole(
+def _written(
     name: str, value: Any, before: Known, to_store: ToStore
 ) -> tuple[list[Operation], Known]:
-    """What is to be written of a field that is one value, and what is known of it then."""
+    """What is to be written of a field, and what is known of it then."""
     now = _in_short(value)
     if now is not None and now == before:
         return [], now
@@ -236,36 +196,4 @@ def _whole(
     if now is not None:
         value = copied(value)
         now = _in_short(value)
-    whole = Operation("set", field_key(name), to_store(name, value, False))
-    return [*_without(name, before), whole], now
-
-
-def _items(
-    name: str, value: dict[str, Any], before: Known, to_store: ToStore
-) -> tuple[list[Operation], Known]:
-    """The same of a field that lies apart."""
-    below = field_key(name) + "/"
-    old = before if isinstance(before, dict) else {}
-    now = {one: _encoded(item) for one, item in value.items()}
-    operations: list[Operation] = []
-    for one, encoded in now.items():
-        if encoded is not None and old.get(one) == encoded:
-            continue
-        item = value[one]
-        if encoded is not None:
-            item = copied(item)
-            now[one] = _encoded(item)
-        operations.append(Operation("set", below + one, to_store(name, item, True)))
-    operations += [Operation("delete", below + one) for one in old if one not in now]
-    was, names = list(old), list(now)
-    if names[: len(was)] != was or None in old.values() or not was:
-        operations.append(Operation("set", field_key(name), names))
-    elif len(names) > len(was):
-        operations.append(Operation("append", field_key(name), names[len(was) :]))
-    return operations, now
-
-
-def _without(name: str, before: Known) -> list[Operation]:
-    """Remove the items of a field that lies apart no longer."""
-    items = before if isinstance(before, dict) else ()
-    return [Operation("delete", f"{field_key(name)}/{one}") for one in items]
+    return [Operation("set", field_key(name), to_store(name, value, False))], now

@@ -461,7 +461,7 @@ class Attachment(Living):
         there = read_manifest(self.handle.reader)
         if replaced:
             stored = read_fields(self.handle.reader, there, None)
-            self.saved = Saved(there, stored.known(stored.values))
+            self.saved = Saved(there, stored.known(stored.values), stored.items)
         mine = self.saved.manifest
         if there.entry != mine.entry:
             raise self._overtaken(mine.entry)
@@ -472,11 +472,10 @@ class Attachment(Living):
         elif not operations and version == mine.version:
             return None
         kept = [name for name in mine.fields if name not in self.saved.fields and name not in after]
-        apart = {name for name, one in after.items() if isinstance(one, dict)}
         new = replace(
             mine,
             fields=(*kept, *after),
-            apart=frozenset(apart | (mine.apart & set(kept))),
+            apart=mine.apart & set(kept),
             version=version,
             saves=mine.saves + 1,
         )
@@ -543,7 +542,7 @@ class Attachment(Living):
             # What the upgrade leaves out is removed then; what it returns beside the fields stays.
             before = found.fields.values
             stored = {n: one for n, one in before.items() if n in mine or n not in values}
-        return built, Saved(found.manifest, found.fields.known(stored))
+        return built, Saved(found.manifest, found.fields.known(stored), found.fields.items)
 
     def _stored(self, name: str, value: Any, inner: bool) -> Any:
         """What is stored of a value: what the type of the field builds it from again.
