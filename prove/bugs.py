@@ -1621,7 +1621,7 @@ BUGS = (
     ),
     Bug(
         "letters that are processed in vain because others were lost",
-        "agents/mailbox_numbers.py",
+        "agents/mailbox_records.py",
         "if item is not None and item.id == id:",
         "if item is not None:",
         "tests/recovery/test_letters_after_recovery.py::test_new_letters_come_though_all_that_is_remembered_is_lost",

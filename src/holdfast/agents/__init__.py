@@ -20,7 +20,7 @@ Glossary of this layer:
 - **Effect**: something that must not happen twice, with its intent and its result (`effects`,
   on the records of `effect_records`).
 - **Handover**: a task that one agent offers and another accepts or refuses (`handover`).
-- **Letter**: a message to an agent, in its **mailbox** (`mailbox`).
+- **Letter**: a message to an agent, in its **mailbox** (`mailbox`, on `mailbox_records`).
 - **Cycle**: one round of an agent's work as it is noted; **signs** say when cycles have changed for
   the worse, and an **alarm** is what they say (`drift`).
 - **Loop**: what runs an agent (`loop.decide`: when what is due; `loop.turns`: the run, with its

@@ -68,7 +68,7 @@ from holdfast.store.names.face import (
 )
 from holdfast.store.names.face import taken as blocking_of
 from holdfast.store.names.scope import Scope
-from holdfast.store.names.whole_files import write_whole
+from holdfast.store.names.whole_files import check_path, write_whole
 from holdfast.store.store import Store
 
 
@@ -534,15 +534,11 @@ class _File(msgspec.Struct):
 
 def _read_file(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
     """The identities in such a file, by ids."""
-    if not isinstance(path, str | os.PathLike):
-        raise InvalidInputError("a path is text")
     try:
-        with open(path, "rb") as file:
+        with open(check_path(path), "rb") as file:
             data = file.read(LARGEST_FILE + 1)
     except OSError as error:
         raise InvalidInputError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError:
-        raise InvalidInputError("a path is valid text without a NUL character") from None
     if len(data) > LARGEST_FILE:
         raise InvalidInputError(f"{path} is larger than {LARGEST_FILE >> 20} MiB")
     try:

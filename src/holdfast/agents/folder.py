@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from holdfast.agents.agent_keys import AGENT, CURRENT_TASK, DRIFT
-from holdfast.agents.mailbox_numbers import CLEARED, DONE, FIRST, INBOX, MESSAGES, with_cleared
+from holdfast.agents.mailbox_records import CLEARED, DONE, FIRST, INBOX, MESSAGES, with_cleared
 from holdfast.agents.state.agent_state import AgentState
 from holdfast.checkpoints.export import line_of
 from holdfast.errors import AgentValidationError, InvalidInputError, InvalidKeyError

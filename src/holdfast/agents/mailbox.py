@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from holdfast.agents.agent_keys import MAILBOX
-from holdfast.agents.mailbox_numbers import (
+from holdfast.agents.mailbox_records import (
     CLEARED,
     FIRST,
     LAST,
@@ -70,7 +70,7 @@ from holdfast.store.state import State
 # What came in is a fact of the world, and so is how often it failed; how far it was processed is
 # the agent's state. So under `$mailbox/`:
 #
-#     done                  the last one processed (`mailbox_numbers`); goes back with the state
+#     done                  the last one processed (`mailbox_records`); goes back with the state
 #     inbox/                sticky: no restore makes a letter unsent, or one that fails a new one
 #     inbox/messages        a list, oldest first
 #     inbox/first           how many were trimmed from its front
@@ -79,7 +79,7 @@ from holdfast.store.state import State
 #     inbox/tries/NUMBER    how often one has failed so far, and when it may be tried again
 #     inbox/aside/NUMBER    one that failed too often
 #     inbox/skipped/NUMBER  that it is not to be processed at its place: it was set aside or
-#                           removed, or is `UNSENT`: it was taken back (`mailbox_numbers`)
+#                           removed, or is `UNSENT`: it was taken back (`mailbox_records`)
 #
 # Letters belong to `main`: on a fork there is no mailbox to be had (`on_main`).
 #

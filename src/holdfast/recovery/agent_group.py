@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from typing import Any, NoReturn
 
 from holdfast.agents.handover import Handovers
-from holdfast.agents.mailbox_numbers import letters_taken_back
+from holdfast.agents.mailbox_records import letters_taken_back
 from holdfast.checkpoints.group import Group, group_of
 from holdfast.checkpoints.locate import Lineage, candidates
 from holdfast.checkpoints.request import Locator

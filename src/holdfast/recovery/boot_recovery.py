@@ -17,7 +17,7 @@ from holdfast.agents.effects import Effects
 from holdfast.agents.handover import Handovers
 from holdfast.agents.machines.definition import MachineDefinition
 from holdfast.agents.mailbox import Mailbox
-from holdfast.agents.mailbox_numbers import BEGUN
+from holdfast.agents.mailbox_records import BEGUN
 from holdfast.checkpoints.operation import finish
 from holdfast.errors import (
     HoldfastError,

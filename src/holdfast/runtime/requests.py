@@ -25,7 +25,7 @@ from math import inf
 from typing import Any
 
 from holdfast.agents.mailbox import Letter, Mail, Mailbox, post
-from holdfast.agents.mailbox_numbers import MESSAGES, BegunRecord, Box, FailedRecord, Standing
+from holdfast.agents.mailbox_records import MESSAGES, BegunRecord, Box, FailedRecord, Standing
 from holdfast.agents.retry import RESTART, RetryPolicy
 from holdfast.errors import (
     HoldfastError,

@@ -1,4 +1,4 @@
-"""Which letter of a list is meant by a number that was kept beside it.
+"""What a mailbox keeps, and which letter of its list is meant by a number kept beside it.
 
 Letters belong to `main`: a fork has no mailbox. `done` is state and goes back with it, while the
 letters stay. Damage, or a revert, takes letters out of the middle of a list, so that those behind
