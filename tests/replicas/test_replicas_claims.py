@@ -162,7 +162,7 @@ def test_who_reads_for_long_shows_that_it_goes_on(
 
     clock = SimpleNamespace(monotonic=lambda: now)
     monkeypatch.setattr(claims, "time", clock)
-    monkeypatch.setattr(compare, "MOST", 5)
+    monkeypatch.setattr(compare, "PAGE", 5)
     fill(made.store, 1, 100)
     made.sync()
     assert made.sync(Slow(made.copy), full=True).rows == 0

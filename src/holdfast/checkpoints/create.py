@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from holdfast.checkpoints.request import DEPENDENCIES, CheckpointRequest, can_rest_on, one_of
+from holdfast.checkpoints.request import DEPENDENCIES, CheckpointRequest, one_of
 from holdfast.errors import (
     CheckpointNotFoundError,
     CheckpointValidationError,
@@ -95,7 +95,7 @@ def create(
             "sync needs to know how: Checkpoints(state, sync=FUNCTION) brings one to the peers"
         )
     if problems:
-        raise CheckpointValidationError(problems + _missing(handle, request))
+        raise CheckpointValidationError(problems)
     made = make(handle, request, **more)
     return CheckpointResult(
         True,
@@ -185,17 +185,6 @@ def noted_dependencies(handle: LineHandle, on: Iterable[Any]) -> list[list[Any]]
     if problems:
         raise CheckpointValidationError(problems)
     return noted
-
-
-def _missing(handle: LineHandle, request: CheckpointRequest) -> list[str]:
-    """What a request that is wrong elsewhere rests on and is not there: that is told, too."""
-    if not isinstance(request.depends_on, tuple):
-        return []
-    try:
-        noted_dependencies(handle, filter(can_rest_on, request.depends_on))
-    except CheckpointValidationError as error:
-        return list(error.problems)
-    return []
 
 
 def _noted(handle: LineHandle, one: Any) -> list[Any]:

@@ -85,7 +85,10 @@ def group_of(handle: StoreHandle, member: Checkpoint) -> Group:
     id_ = said(member.metadata, "group", "")
     if not id_:
         raise CheckpointNotFoundError(f"{member.scope}: {member.id} is no part of a group")
-    beside = made_with(handle, member)
+    line = handle.line(member.scope, member.timeline).history.points.line()
+    key = rowkinds.entry(line.prefix, member.sequence)
+    envelope, body = line.ledger.open_entry(key, line.ledger.storage.get([key])[0])
+    beside = public_entry(handle.core, line.ledger, member.timeline, key, envelope, body).also
     if any(scope == DELETED or timeline == ENDED for scope, timeline, _ in beside):
         raise CheckpointNotFoundError(
             f"{member.scope}: the group of {member.id} is not whole: a scope of it was deleted, or "
@@ -99,14 +102,6 @@ def group_of(handle: StoreHandle, member: Checkpoint) -> Group:
     if any(one.metadata.get("group") != id_ for one in found):
         raise CheckpointNotFoundError(f"{member.scope}: the group of {member.id} is not whole")
     return Group(id_, member.name, tuple(found))
-
-
-def made_with(handle: StoreHandle, member: Checkpoint) -> tuple[tuple[str, str, int], ...]:
-    """(scope, timeline, sequence) of what was made in the same commit, of pruned history, too."""
-    line = handle.line(member.scope, member.timeline).history.points.line()
-    key = rowkinds.entry(line.prefix, member.sequence)
-    envelope, body = line.ledger.open_entry(key, line.ledger.storage.get([key])[0])
-    return public_entry(handle.core, line.ledger, member.timeline, key, envelope, body).also
 
 
 def restore_group(

@@ -57,9 +57,7 @@ class Tried:
 
 def locate(handle: LineHandle, where: Locator, tried: list[Tried] | None = None) -> Checkpoint:
     """The newest checkpoint that fits; `tried` is told of each whose content was looked at."""
-    problems = where.problems()
-    if problems:
-        raise InvalidInputError(", ".join(problems))
+    where.check()
     noted: list[Tried] = [] if tried is None else tried
     for found in (good if where.valid else candidates)(handle, where, noted):
         if where.valid:
@@ -75,9 +73,7 @@ def locate(handle: LineHandle, where: Locator, tried: list[Tried] | None = None)
 def find(handle: LineHandle, where: Locator, limit: int | None = None) -> list[Checkpoint]:
     """All checkpoints that fit, newest first."""
     check_limit(limit)
-    problems = where.problems()
-    if problems:
-        raise InvalidInputError(", ".join(problems))
+    where.check()
     whole = (
         one for one in candidates(handle, where) if not where.valid or examine(handle, one).valid
     )

@@ -136,6 +136,11 @@ class Locator:
             lambda: check_flag(self.valid, "valid"),
         )
 
+    def check(self) -> None:
+        """Refuse what cannot be used, with all that is wrong."""
+        if problems := self.problems():
+            raise InvalidInputError(", ".join(problems))
+
     @property
     def empty(self) -> bool:
         """Whether it says nothing."""
@@ -293,11 +298,6 @@ def _check_dependency(what: object) -> None:
         raise InvalidInputError(
             f"a state rests on states, checkpoints or entries, not on a {type(what).__name__}"
         )
-
-
-def can_rest_on(what: object) -> bool:
-    """Whether it is something that a state may rest on."""
-    return not _found(lambda: _check_dependency(what))
 
 
 def _check_metadata(metadata: object) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -481,11 +480,6 @@ def _few(keys: Iterable[str], taken: Iterable[str], stage: Stage) -> list[str]:
         if len(found) > MOST_LEFT:
             raise Conflict(f"{scope}: others wrote very many keys meanwhile; try again")
     return found
-
-
-def is_put_together(timeline: str) -> bool:
-    """Whether a timeline was made for a restore, by its name: what is on it may be a part of it."""
-    return re.fullmatch("restore-[0-9a-f]{12}", timeline) is not None
 
 
 def _apart(prefixes: Sequence[str]) -> list[str]:

@@ -278,6 +278,8 @@ class Needs:
 ATTEMPTS = 20
 DAY = timedelta(days=1)
 LOOKED_AT = 100
+AGED = "over its age"
+"""Why one goes that is over no count."""
 MOST = 0.2
 """Part of a scope's checkpoints that may go by age alone without being asked about."""
 
@@ -341,14 +343,6 @@ class Retention:
 
     def plan(self, scope: Any) -> RetentionPlan:
         """What would go, and why; nothing is changed."""
-        return self._planned(scope, whole=True)
-
-    def _planned(self, scope: Any, *, whole: bool) -> RetentionPlan:
-        """A plan; one that is not whole names only what stays.
-
-        A hundred thousand checkpoints that go would be as many objects, and a garbage collection
-        that looks through them a pause for every thread.
-        """
         handle = self._line(scope)
         handle.history.points.line()  # a scope that is not there has no plan
         found = [handle.on(info.name) for info in handle.history.timelines()]
@@ -360,16 +354,13 @@ class Retention:
                 f"the newest entries do not confirm that it is {now:%Y-%m-%d}, so nothing goes "
                 "because of its age"
             )
-        lines, tallies = [], []
+        lines = []
         for line in found:
             with suppress(TimelineNotFoundError):  # ended meanwhile
-                tally = Tally(line.timeline)
                 needs = Needs(line)
-                judged = map(tally.count, self._judged(handle, line, needs, trusted))
-                kept = tuple(one for one in judged if whole or one.stays)
-                lines.append(LinePlan(line.timeline, kept, _floor(line, needs, tally, trusted)))
-                tallies.append(tally)
-        return RetentionPlan(handle.scope, tuple(lines), tuple(_questions(tallies)), tuple(notes))
+                judged = tuple(self._judged(handle, line, needs, trusted))
+                lines.append(LinePlan(line.timeline, judged, _floor(line, needs, judged, trusted)))
+        return RetentionPlan(handle.scope, tuple(lines), tuple(_questions(lines)), tuple(notes))
 
     @writes
     def run(self, what: RetentionPlan | Any, *, confirm: bool = False) -> list[Pruned]:
@@ -399,7 +390,7 @@ class Retention:
         """A plan as of now, and no more than was asked for, if that is a plan."""
         asked = what if isinstance(what, RetentionPlan) else None
         scope = what if asked is None else asked.scope
-        now = self._planned(scope, whole=asked is not None)
+        now = self.plan(scope)
         plan = now if asked is None else _both(now, asked)
         questions = (asked or now).questions
         if questions and not confirm:
@@ -556,10 +547,11 @@ def _cut_short(line: LineHandle) -> int:
     return timeline.floor.sequence if begun else 0
 
 
-def _floor(line: LineHandle, needs: Needs, tally: Tally, now: datetime | None) -> int:
+def _floor(line: LineHandle, needs: Needs, judged: tuple[Judged, ...], now: datetime | None) -> int:
     """The entry behind the newest checkpoint that goes, and what `Keep` declares."""
     head = line.place()[2]
-    floor = tally.newest + 1
+    floor = max((one.checkpoint.sequence + 1 for one in judged if not one.stays), default=0)
+    goes = floor > 0
     keep = kept_past(line.reader.declared())
     if keep is not None and keep.count is not None:
         floor = max(floor, head - keep.count)
@@ -568,7 +560,7 @@ def _floor(line: LineHandle, needs: Needs, tally: Tally, now: datetime | None) -
             floor = max(floor, line.history.points.at_time(microseconds(now - keep.age)))
     floor = min(floor, needs.begun)
     below = line.history.points.line().floor.sequence
-    return max(floor, below) if tally.gone or floor > below else 0
+    return max(floor, below) if goes or floor > below else 0
 
 
 def _judge(
@@ -604,37 +596,15 @@ def _confirmed(lines: list[LineHandle], now: datetime) -> bool:
     return max(steps) < DAY.total_seconds()
 
 
-class Tally:
-    """Counts what becomes of the checkpoints of a timeline, newest first."""
-
-    def __init__(self, timeline: str) -> None:
-        self.timeline = timeline
-        self.total = self.gone = self.aged = 0
-        """All, those that go, and those of them that go because of their age alone."""
-        self.newest = -1
-        """The newest entry that goes."""
-        self.first: dict[str, bool] = {}
-        """Of each type, whether the newest one goes because of its age alone."""
-
-    def count(self, one: Judged) -> Judged:
-        """Count one, and hand it on."""
-        aged = not one.stays and one.why == "over its age"
-        self.total += 1
-        self.gone += not one.stays
-        self.aged += aged
-        self.first.setdefault(one.checkpoint.type, aged)
-        if not one.stays:
-            self.newest = max(self.newest, one.checkpoint.sequence)
-        return one
-
-
-def _questions(tallies: list[Tally]) -> Iterator[str]:
-    total, aged = (sum(getattr(one, name) for one in tallies) for name in ("total", "aged"))
-    if aged > MOST * total:
-        yield f"{aged} of {total} checkpoints would go because of their age alone"
-    for tally in tallies:
-        for type_ in (type_ for type_, goes in tally.first.items() if goes):
-            yield f"the newest {type_} one of {tally.timeline} would go because of its age"
+def _questions(lines: list[LinePlan]) -> Iterator[str]:
+    total = sum(len(line.judged) for line in lines)
+    aged = [one for line in lines for one in line.judged if one.why == AGED]
+    if len(aged) > MOST * total:
+        yield f"{len(aged)} of {total} checkpoints would go because of their age alone"
+    for line in lines:
+        newest = {one.checkpoint.type: one for one in reversed(line.judged)}
+        for type_ in (type_ for type_, one in newest.items() if one.why == AGED):
+            yield f"the newest {type_} one of {line.timeline} would go because of its age"
 
 
 def _both(now: RetentionPlan, asked: RetentionPlan) -> RetentionPlan:

@@ -22,7 +22,6 @@ from holdfast.store.inner import entry as entries
 from holdfast.store.names import rowkinds
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.cells import row_at
-from holdfast.store.names.threads import safe_point
 from holdfast.store.open import META
 
 # ---- judge --------------------------------------------------------------------------------------
@@ -214,9 +213,8 @@ class Judge:
 Row = tuple[bytes, bytes]
 Difference = tuple[bytes, bytes | None, bytes | None]
 """Key, what the source has, what the replica has."""
-PAGE = 1 << 20
-"""Bytes of a page, about: what bounds memory."""
-MOST = 1000
+PAGE = 256
+"""Rows that are read together."""
 KEPT = 100
 """Findings that are told; the others are counted."""
 
@@ -243,14 +241,8 @@ class Findings:
 
 
 def paged(read: Callable[..., list[Row]], low: bytes, high: bytes) -> Iterator[Row]:
-    """Rows of a range; pages are of about as many bytes, whatever the rows are like."""
-    limit = 64
-    while page := read(low, high, limit=limit):
-        safe_point()
-        yield from page
-        low = page[-1][0] + b"\0"
-        size = sum(len(row) for _, row in page)
-        limit = max(1, min(MOST, limit * PAGE // max(size, PAGE // 4)))
+    """Rows of a range, in small pages: a row may be long."""
+    return each(read, low, high, limit=PAGE)
 
 
 def differences(

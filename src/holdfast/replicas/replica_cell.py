@@ -147,6 +147,7 @@ class Claim:
         committed. A single page is to take less than half of `STILL`."""
         for row in rows:
             if time.monotonic() > self._shown + STILL / 2:
+                safe_point()
                 self.commit(Batch())
             yield row
 

@@ -44,15 +44,10 @@ class Proposal:
     """As it would be."""
     before: int
     """Bytes of all policies' checkpoints as it is now."""
-    after: int
-    """The same as it would have been."""
+    saves: int
+    """Bytes of them that would have been saved."""
     checkpoints: int
     """Checkpoints that would not have been made."""
-
-    @property
-    def saves(self) -> int:
-        """Bytes that would have been saved."""
-        return self.before - self.after
 
 
 @faced
@@ -111,7 +106,7 @@ def _longer(policy: Policy, times: list[float], each: float, before: int) -> Ite
     for interval in _intervals(policy.frequency.interval):
         other = replace(policy, frequency=replace(policy.frequency, interval=interval))
         fewer = len(times) - _left(times, interval / 1000)
-        found = Proposal(other, before, before - round(fewer * each), fewer)
+        found = Proposal(other, before, round(fewer * each), fewer)
         if best is None or found.saves > best.saves:
             best = found
         if found.saves >= WORTH * before:

@@ -1,10 +1,10 @@
 """Watches agents behind a gate, and makes the checkpoints that their policies ask for.
 
-The gate only notes what was written. A few writes at a time are counted and compared, one after
-the other as they came: a write alone would find nothing of this in the processor's caches. What
-reads much or writes is done right behind that by a thread: a gate that wrote would be asked about
-its own writes. For each agent at most one checkpoint is on its way; it expects that the last
-checkpoint is still the one that its policy was judged by: of several processes one makes it.
+The gate only notes what was written. A few writes at a time are counted, one after the other as
+they came: a write alone would find nothing of this in the processor's caches. Right behind that a
+thread looks at the policies of the agents that were written to, and makes what they ask for: a gate
+that wrote would be asked about its own writes. A checkpoint expects that the last one is still the
+one that its policy was judged by: of several processes one makes it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -126,24 +126,18 @@ class Engine(Gate):
             self._background.wake()
 
     def catch_up(self) -> None:
-        """Count what is noted, and look at the policies where one may be met."""
-        noted, counted = self._noted, dict[Scope, Tracker]()
+        """Count what is noted, and have the thread look where a policy may be met."""
+        noted = self._noted
         with self._lock:
             while noted:
                 change, written = noted.popleft()
                 try:
-                    counted.update(self._count(change, written))
+                    self._count(change, written)
                 except Exception as error:  # no failure of theirs may fail a write
                     for one in written:
                         self._failed(one.scope, error)
-            for scope, tracker in counted.items():
-                try:
-                    self._look(tracker, WRITE)
-                except Exception as error:  # as above
-                    self._failed(scope, error)
 
-    def _count(self, change: Change, written: Sequence[Written]) -> Iterator[tuple[Scope, Tracker]]:
-        """Count a change; the agents whose policies are to be looked at."""
+    def _count(self, change: Change, written: Sequence[Written]) -> None:
         targets = change.targets
         for one in written:
             scope, timeline = one.scope, one.timeline
@@ -159,7 +153,7 @@ class Engine(Gate):
                 self._special(tracker, one)
             else:
                 tracker.note(target.ops, one.sequence, one.ops)
-            yield scope, tracker
+            self._ask(tracker, WRITE)
 
     def _begin(self, scope: Scope) -> Tracker:
         if len(self._trackers) >= AGENTS:
@@ -188,25 +182,12 @@ class Engine(Gate):
         ledger = self.core.known(scope)
         return self.core.timeline(ledger) if ledger is not None else None
 
-    # looking
-
-    def _look(self, tracker: Tracker, event: PolicyEvent) -> None:
-        """Let what is ready fire, or arrange to look again."""
-        if tracker.firing is not None or self.core.clock.ticks() < tracker.rests:
-            return  # it is looked at behind the checkpoint, or when it is tried again
-        line = self._line(tracker.scope) if not tracker.stale else None
-        if line is not None:
-            ready = tracker.look(line, self.core.clock.ticks())
-            if ready:
-                if not switched_off():
-                    tracker.firing = (ready, event, tracker.metrics.basis.checkpoint)
-            elif tracker.due < float("inf"):
-                self._at(tracker, tracker.due)
-        if tracker.stale or tracker.firing is not None:
-            tracker.event = event if tracker.stale else TIMER
-            if self._watching:
-                self._asked.setdefault(tracker.scope.id, tracker)
-                self._background.wake()
+    def _ask(self, tracker: Tracker, event: PolicyEvent) -> None:
+        """Have the thread look at the policies of an agent."""
+        tracker.event = event
+        if self._watching and tracker.scope.id not in self._asked:
+            self._asked[tracker.scope.id] = tracker
+            self._background.wake()
 
     # the thread
 
@@ -280,19 +261,23 @@ class Engine(Gate):
         return LATEST if more else min(max(left, 0.0), LONGEST)
 
     def _step(self, tracker: Tracker) -> None:
-        """Do the next thing that is due for an agent."""
+        """Look at the policies of an agent, and make the checkpoint that is due."""
         if self._trackers.get(tracker.scope.id) is not tracker:
             return
         self.catch_up()
-        with self._lock:
-            event, tracker.event = tracker.event, TIMER
         try:
-            if tracker.firing is not None:
-                self._fire(tracker)
-                return
-            self._renew(tracker)
             with self._lock:
-                self._look(tracker, event)
+                event, tracker.event = tracker.event, TIMER
+                if self.core.clock.ticks() < tracker.rests:
+                    return  # it is looked at when that is tried again
+                if tracker.stale or event is TIMER:
+                    self._renew(tracker)
+                line = self._line(tracker.scope)
+                ready = tracker.look(line, self.core.clock.ticks()) if line is not None else []
+                if not ready and tracker.due < NEVER:
+                    self._at(tracker, tracker.due)
+            if ready and not switched_off():
+                self._fire(tracker, ready, event)
         except BaseException as error:  # whatever it is, other agents are served
             self._failed(tracker.scope, error)
 
@@ -301,7 +286,7 @@ class Engine(Gate):
         with self._lock:
             tracker = self._trackers.get(scope.id) if scope.kind == "agent" else None
             if tracker is not None:
-                tracker.stale, tracker.firing = True, None
+                tracker.stale = True
         if self.core.closed:
             return
         self.errors.append(f"{scope}: {type(error).__name__}")
@@ -370,30 +355,27 @@ class Engine(Gate):
         with self._lock:
             note(tracker)
             tracker.active = True
-            self._look(tracker, event)
+            self._ask(tracker, event)
 
     # firing
 
-    def _fire(self, tracker: Tracker) -> None:
-        """Make the checkpoint that is on its way; it covers what was written since, too."""
+    def _fire(self, tracker: Tracker, ready: list[Policy], event: PolicyEvent) -> None:
+        """Make a checkpoint, which covers what was written since, too."""
+        result = judged(ready, event)
         with self._lock:
-            assert tracker.firing is not None
-            ready, event, behind = tracker.firing
-            result = judged(ready, event)
-            wanted = self._wanted(tracker, ready[0], result, behind)
+            wanted = self._wanted(tracker, ready[0], result, tracker.metrics.basis.checkpoint)
         with acting("holdfast.policies", reason=result.reason):
             saved = save_all(self.core, [wanted])[0]
         if saved.error is not None:
             raise saved.error
-        with self._lock:
-            tracker.firing = None
-            if saved.outcome == "saved":
-                self._note(tracker, ready, result)
-            else:  # somebody was faster, or the agent is gone
-                tracker.active &= saved.outcome == "overtaken"  # unless it was seen and counted
-                tracker.stale = True
+        if saved.outcome == "saved":
+            self._note(tracker, ready, result)
+            return
+        with self._lock:  # somebody was faster, or the agent is gone
+            tracker.active &= saved.outcome == "overtaken"  # unless it was seen and counted
+            tracker.stale = True
             if not self._stopping:  # else it would go on for as long as others write
-                self._look(tracker, event)
+                self._ask(tracker, event)
 
     def scheduled(self, scope: Scope, id_: str) -> tuple[Wanted, Callable[[], None]] | Saved:
         """What comes of a policy when its schedule is due: its checkpoint and what to do behind
@@ -437,9 +419,8 @@ class Engine(Gate):
 
     def _about(self, tracker: Tracker, policy: Policy, result: Triggered) -> dict[str, Any]:
         now = self.core.clock.ticks()
-        readings = [
-            {"condition": str(one), "value": value} for one, value in tracker.readings(policy, now)
-        ]
+        read = tracker.metrics.read
+        readings = [{"condition": str(one), "value": read(one, now)} for one in policy.conditions]
         about = {
             "trigger": result.event.type,
             "policy": policy.id,

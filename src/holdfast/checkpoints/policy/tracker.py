@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -380,8 +380,6 @@ class Tracker:
         self.metrics = Metrics()
         self.stale = True
         """What is counted is not what is stored: measure anew before looking."""
-        self.firing: tuple[list[Policy], PolicyEvent, int] | None = None
-        """Whose checkpoint is on its way, and behind which one: nothing else fires meanwhile."""
         self.event = TIMER
         """What made the thread look next."""
         self.alarm = NEVER
@@ -534,13 +532,6 @@ class Tracker:
         if metric in (RATIO, MEMORY, ERRORS) or condition.span is not None:
             return "poll", 0
         return _TOLD
-
-    # explaining
-
-    def readings(self, policy: Policy, now: float) -> Iterator[tuple[Condition, float | None]]:
-        """What each condition of a policy reads."""
-        for condition in policy.conditions:
-            yield condition, self.metrics.read(condition, now)
 
 
 _TOLD = ("told", 0.0)
