@@ -1111,8 +1111,8 @@ BUGS = (
     Bug(
         "the lowest priority firing of several policies",
         "checkpoints/policy/policy.py",
-        "key=lambda one: (-rank(one), one.id)",
-        "key=lambda one: (rank(one), one.id)",
+        "key=lambda one: (-rank(one), one.id not in own, one.id)",
+        "key=lambda one: (rank(one), one.id not in own, one.id)",
         "tests/store/test_policies.py::test_own_policies_stand_over_the_defaults",
     ),
     Bug(

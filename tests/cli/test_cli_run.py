@@ -237,7 +237,7 @@ def _works(runs: Runs, hook: Receiver, bucket: Bucket, url: str, replicas: list[
 
     # More checkpoints than may stay are made, and go by themselves.
     until(lambda: (runs.ask("key", "get", SCOPE, "n")[1] or {}).get("value") == STEPS, process)
-    tag = "policy:default-state-change"
+    tag = "policy:state_change"
 
     def kept() -> int:
         return len(

@@ -34,7 +34,6 @@ EVERY = {
         }
     ],
     "retention": {"max_count": 2},
-    "priority": "critical",
 }
 
 

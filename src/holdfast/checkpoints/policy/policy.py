@@ -387,9 +387,9 @@ DEFAULTS = (
 
 
 def merged(defaults: tuple[Policy, ...], own: Mapping[str, Policy]) -> list[Policy]:
-    """An agent's policies: its own over the defaults, the highest priority first."""
+    """An agent's policies: its own over the defaults, the highest priority first, then its own."""
     found = {**{policy.id: policy for policy in defaults}, **own}
-    return sorted(found.values(), key=lambda one: (-rank(one), one.id))
+    return sorted(found.values(), key=lambda one: (-rank(one), one.id not in own, one.id))
 
 
 def rank(policy: Policy) -> int:

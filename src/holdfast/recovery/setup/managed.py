@@ -20,7 +20,7 @@ from holdfast.agents.machines.definition import MachineDefinition
 from holdfast.agents.state.agent_state import AgentState
 from holdfast.checkpoints.checkpoints import Checkpoints
 from holdfast.checkpoints.policy.policies import Policies
-from holdfast.checkpoints.policy.policy import Policy
+from holdfast.checkpoints.policy.policy import DEFAULTS, Policy
 from holdfast.errors import (
     ConfigurationError,
     Conflict,
@@ -541,7 +541,8 @@ def put_in_force(
     current, in_force = 0, tuple[str, ...]()
     if not broken:
         try:
-            created = _write(policies, scope, config.policies, initial or {}, new=found.new)
+            wanted = [*config.policies, *_off(config.policies)]
+            created = _write(policies, scope, wanted, initial or {}, new=found.new)
             current = LineHandle(core, scope, "main").place()[2]
             in_force = tuple(one.id for one in policies.list(scope) if one.enabled)
         except StateIntegrityError as error:  # the level asked for no look at it before
@@ -619,6 +620,12 @@ def _lost(core: Core) -> tuple[str, ...]:
         f"scope {number:x}: the directory does not name it; it may be this agent's"
         for number in sorted(Tails(StoreHandle(core)).unlisted())
     )
+
+
+def _off(given: Sequence[Policy]) -> list[Policy]:
+    """The default policies, switched off, where others are given: who names some wants those."""
+    named = {one.id for one in given}
+    return [Policy(one.id, (), enabled=False) for one in DEFAULTS if given and one.id not in named]
 
 
 def _write(
