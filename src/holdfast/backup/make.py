@@ -11,7 +11,6 @@ import errno
 import hashlib
 import os
 import tempfile
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -168,8 +167,6 @@ def _named(place: Place) -> set[str]:
 
 AT_ONCE = 8
 """Objects that are sent beside each other."""
-LONGEST = 12 * 3600
-"""Seconds that it may take; see `claims`."""
 
 
 def make(core: Core, place: Place, *, name: str, keys: bool, full: bool, unsigned: bool) -> Backup:
@@ -208,7 +205,6 @@ class _Making:
         self._core = core
         self._place = place
         self._run = run
-        self._begun = time.monotonic()
         self._known = {
             (one.name.rpartition("/")[2], one.size): other
             for other in runs
@@ -278,8 +274,6 @@ class _Making:
             uploaded=sum(part.size for part in self._new) + len(data),
             parts=listed,
         )
-        if time.monotonic() - self._begun > LONGEST:
-            raise Unavailable("it took more than twelve hours; what was sent is not sent again")
         check_claim(self._place, self._run)
         with undivided():
             if not self._place.create(

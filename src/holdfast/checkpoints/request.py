@@ -85,7 +85,7 @@ class CheckpointRequest:
             lambda: check_text(self.description, "the description of a checkpoint", 64 * 1024),
             *_each(self.tags, "tags", lambda tag: check_text(tag, "a tag", _LONGEST, least=1)),
             *_each(self.depends_on, "depends_on", _check_dependency),
-            *_retention(self.retention),
+            *_given(self.retention, _check_retention),
             lambda: _check_metadata(self.metadata),
         )
 
@@ -308,73 +308,57 @@ def _check_metadata(metadata: object) -> None:
         raise InvalidInputError(f"metadata cannot hold {', '.join(taken)}: those are fields")
 
 
-def _retention(said: object) -> list[Callable[[], Any]]:
-    if said is None:
-        return []
-
-    def whole() -> None:
-        if not isinstance(said, Mapping) or not set(said) <= set(KEEP):
-            raise InvalidInputError(f"retention is a mapping of {', '.join(KEEP)}")
-
-    def fits(name: str, value: object) -> None:
+def _check_retention(said: object) -> None:
+    if not isinstance(said, Mapping) or not set(said) <= set(KEEP):
+        raise InvalidInputError(f"retention is a mapping of {', '.join(KEEP)}")
+    wrong = []
+    for name, value in said.items():
         least = 0 if name == "min_count" else 1
         kinds = (int, float) if name == "max_age" else (int,)
-        if type(value) not in kinds or not value >= least:  # type: ignore[operator]
+        if type(value) not in kinds or not value >= least:
             unit = "seconds" if name == "max_age" else "a number"
-            raise InvalidInputError(f"retention's {name} is {unit} of {least} or more")
-
-    each = said.items() if isinstance(said, Mapping) else ()
-    return [whole, *(lambda n=n, v=v: fits(n, v) for n, v in each if n in KEEP)]
+            wrong.append(f"retention's {name} is {unit} of {least} or more")
+    if wrong:
+        raise InvalidInputError("; ".join(wrong))
 
 
 # ---- request arguments --------------------------------------------------------------------------
 # Requests from the arguments of a call: what both faces share.
 
 
-_ONE = "give a request, or its fields: one of the two"
-_MADE = {one.name for one in fields(CheckpointRequest)}
 _WHERE = {one.name for one in fields(Locator)}
-_RESTORED = {one.name for one in fields(RestoreRequest)} - {"where"}
 
 
 def checkpoint_request(request: Any, given: dict[str, Any]) -> CheckpointRequest:
     """A request from itself, or from a name and fields."""
-    unknown = _no_fields(given.keys() - _MADE)
-    if isinstance(request, CheckpointRequest):
-        if given:
-            raise CheckpointValidationError([*unknown, _ONE])
-        return request
-    made = CheckpointRequest(request, **{name: given[name] for name in given.keys() & _MADE})
-    if unknown:
-        raise CheckpointValidationError([*unknown, *made.problems()])
+    made: CheckpointRequest = _made(CheckpointRequest, request, given, CheckpointValidationError)
     return made
-
-
-def _no_fields(unknown: Iterable[str]) -> list[str]:
-    return [f"{one} is no field of a request" for one in sorted(unknown)]
 
 
 def locator(given: dict[str, Any]) -> Locator:
     """A locator from its fields."""
-    unknown = sorted(given.keys() - _WHERE)
-    if unknown:
-        raise InvalidInputError(f"a checkpoint is not found by {', '.join(unknown)}")
-    return Locator(**given)
+    made: Locator = _made(
+        Locator, given.pop("id", None), given, lambda wrong: InvalidInputError(*wrong)
+    )
+    return made
 
 
 def restore_request(request: Any, given: dict[str, Any]) -> RestoreRequest:
     """A request from itself, or from a point and fields, those of a locator among them."""
-    unknown = _no_fields(given.keys() - _RESTORED - _WHERE)
-    if isinstance(request, RestoreRequest):
-        if given:
-            raise RestoreValidationError([*unknown, _ONE])
-        return request
-    where = Locator(**{name: given[name] for name in given.keys() & _WHERE})
-    rest = {name: given[name] for name in given.keys() & _RESTORED}
-    made = RestoreRequest(request, where, **rest)
-    if unknown:
-        raise RestoreValidationError([*unknown, *made.problems()])
+    if where := {name: given.pop(name) for name in given.keys() & _WHERE}:
+        given["where"] = Locator(**where)
+    made: RestoreRequest = _made(RestoreRequest, request, given, RestoreValidationError)
     return made
+
+
+def _made(kind: Any, first: Any, given: dict[str, Any], refused: Callable[[Any], Exception]) -> Any:
+    """What is given whole, or is made of its first field and others."""
+    known = [one.name for one in fields(kind)]
+    if unknown := sorted(given.keys() - set(known)):
+        raise refused([f"there is no {', '.join(unknown)} here; there is {', '.join(known)}"])
+    if isinstance(first, kind) and given:
+        raise refused(["give a request, or its fields: one of the two"])
+    return first if isinstance(first, kind) else kind(first, **given)
 
 
 def group_members(handle: StoreHandle, states: Any) -> list[LineHandle]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import chain
+from itertools import chain, count
 from typing import Any, NamedTuple
 
 from holdfast.checkpoints.create import (
@@ -29,12 +29,12 @@ from holdfast.errors import (
     StateIntegrityError,
     StateValidationError,
 )
+from holdfast.storage.rows import again
 from holdfast.store.inner import (
     MISSING,
     NOTHING,
     PREFIX,
     TABLE,
-    UPDATES,
     Asked,
     Body,
     Diff,
@@ -101,8 +101,6 @@ MOST_KEYS, MOST_NAMES, MOST_BYTES = 2000, 256 * 1024, 4 << 20
 """What one entry takes: keys, bytes of their names, bytes of their values."""
 MOST_LEFT = 10_000
 """Keys that others may write while a state is put together on a timeline of its own."""
-ADOPTIONS = 5
-"""How often it is put together anew, because they wrote more, or a key that begins one of these."""
 
 
 class Differs(NamedTuple):
@@ -158,24 +156,23 @@ class Bringing:
 
     def run(self, if_head: int | None) -> tuple[Restored, Written | None]:
         """Do it; also what it became, None if nothing differs."""
-        adoptions = 0
-        for attempt in range(1, UPDATES + 1):
-            now = self._now()
+        attempts = count(1)
+
+        def step() -> tuple[Restored, Written | None]:
+            now, attempt = self._now(), next(attempts)
             pieces = self._pieces(now)
-            first = next(pieces, [])
-            second = next(pieces, None)
-            try:
-                if not first:
-                    return self._result(now.sequence if now else 0, now), None
-                if second is None:
-                    written = self._change(first, now, if_head, attempt)
-                    return self._result(written.sequence, now), written
-                adoptions += 1
-                return self._adopt(chain([first, second], pieces), now, if_head)
-            except Conflict:  # compared with what they wrote, it may be less, or other keys
-                if if_head is not None or attempt == UPDATES or adoptions == ADOPTIONS:
-                    raise
-        raise AssertionError
+            first, second = next(pieces, []), next(pieces, None)
+            if not first:
+                return self._result(now.sequence if now else 0, now), None
+            if second is None:
+                written = self._change(first, now, if_head, attempt)
+                return self._result(written.sequence, now), written
+            return self._adopt(chain([first, second], pieces), now, if_head)
+
+        if if_head is not None:
+            return step()
+        # Compared with what they wrote, it may be less, or other keys.
+        return again(step, f"{self.handle.scope}: others were always faster; try again")
 
     def spread(self) -> None:
         """Do it in as many entries as it takes, with no backup: on a timeline of its own."""
