@@ -51,7 +51,7 @@ def test_everything_that_is_wrong_is_listed(
         metadata={"trigger": "mine"},
     )
     problems = request.problems()
-    assert len(problems) == 10
+    assert len(problems) == 8
     for part in (
         "weekly",
         "urgent",

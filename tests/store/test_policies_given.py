@@ -117,8 +117,8 @@ def test_an_agents_stored_policies_are_merged_checked_listened_to_and_scheduled(
         merged = [(one.id, one.frequency.interval, one.enabled) for one in policies.list(A)]
         assert merged == [
             ("writes", 0, True),
-            ("hourly", 3_600_000, True),
             ("timed", 120_000, True),
+            ("hourly", 3_600_000, True),
         ]
         scheduled = {one.policy: one.when.seconds for one in policies.schedule(A) if one.when}
         assert scheduled == {"hourly": 3600, "timed": 120}
