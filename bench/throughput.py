@@ -20,6 +20,7 @@ def run(quick: bool) -> list[Row]:
         *group(64, 1, seconds, 25_000),
         *group(1000, 1, seconds, 30_000),
         *group(1000, 1000, seconds, 14_000),
+        told("event-loop gap p99 of a loop that only computes", asyncio.run(busy(seconds)), "ms"),
         *blocking("normal", seconds),
         *blocking("full", seconds),
         *reads(5_000 if quick else 20_000),
@@ -81,6 +82,22 @@ async def _group(count: int, scopes: int, seconds: float, mode: str) -> dict[str
         "row": written / load.done,
         "cpu": busy / load.done,
     }
+
+
+async def busy(seconds: float) -> float:
+    """The gap, in ms, beside tasks that only compute: what the machine adds to those above."""
+    end = time.perf_counter() + seconds
+
+    async def work() -> None:
+        while time.perf_counter() < end:
+            begun = time.perf_counter()
+            while time.perf_counter() < begun + 0.0002:
+                pass
+            await asyncio.sleep(0)
+
+    async with LoopGaps() as gaps:
+        await asyncio.gather(*(work() for _ in range(4)))
+    return quantile(gaps.late, 0.99) * 1e3
 
 
 # one blocking writer
