@@ -734,7 +734,7 @@ class Tail:
 SHORTEST, LONGEST = 0.001, 0.025
 """Seconds between two looks at the storage while nothing happens."""
 ENTRIES, ROWS = 64, 256
-"""What is read at once at most: entries that fit, rows of the feed that are passed over."""
+"""After how much reading pauses: entries that fit, with all of their commit; rows of the feed."""
 WHOLE = frozenset(("restore", "fork", "delete scope"))
 """Entries that name no key and may change any."""
 
@@ -789,7 +789,6 @@ class Watch(Closable):
         self._position = self._place.position
         self._ready: deque[Entry] = deque()
         self._tail: Tail | None = None
-        self._reading: Iterator[Entry | bool] | None = None
         self._midway = False
         """Whether reading has stopped at its own bound: what follows needs no new commit."""
         self._lock = threading.Lock()
@@ -820,40 +819,28 @@ class Watch(Closable):
         """Read on; whether to go on at once. What was read is there also if nobody waits now."""
         with self._lock:
             try:
-                self._midway = True
-                while len(self._ready) < ENTRIES:
-                    if self._reading is None:
-                        self._reading = self._read()
-                    found = next(self._reading)
-                    if isinstance(found, bool):
-                        self._midway = found
-                        if not self._ready:
-                            self._position = self._place.position
-                        return found or bool(self._ready)
-                    self._ready.append(found)
+                if self._tail is None:
+                    self._tail = Tail(self._core.lanes, self._place.rows, self._follower)
+                for _ in range(ROWS):
+                    row = self._tail.next()
+                    if row is None:
+                        self._midway = False
+                        break
+                    self._midway = True
+                    found = self._follower.row(self._place, row, self._tail)
+                    self._ready.extend(filter(self._wanted, found))
+                    if len(self._ready) >= ENTRIES:
+                        return True
+                if not self._ready:
+                    self._position = self._place.position
+                return self._midway or bool(self._ready)
             except BaseException as error:
-                self._reading = self._tail = None  # reading goes on from the place reached
+                self._tail = None  # reading goes on from the place reached
                 if self._over() and isinstance(error, HoldfastError):
                     return False
                 if not self._ready or not isinstance(error, HoldfastError):
                     raise
             return True
-
-    def _read(self) -> Iterator[Entry | bool]:
-        """Entries that fit; between them True if there is more, False if there is none now."""
-        tail = self._tail = Tail(self._core.lanes, self._place.rows, self._follower)
-        passed = 0
-        while True:
-            row = tail.next()
-            if row is None:
-                yield False
-                continue
-            for entry in self._follower.row(self._place, row, tail):
-                if self._wanted(entry):
-                    yield entry
-            passed += 1
-            if passed % ROWS == 0:
-                yield True
 
     def __iter__(self) -> Watch:
         return self
