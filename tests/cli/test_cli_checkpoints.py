@@ -102,7 +102,7 @@ def test_held_and_confirmed(cli: Cli, url: str) -> None:
     assert cli(f"--store {url} checkpoint confirm agent:7 {running.checkpoint.id}").code == 4
     assert cli(f"--store {url} checkpoint confirm agent:7 {backup}").code == 0
     out = cli(f"--store {url} checkpoint finish agent:7 {running.checkpoint.id} --how revert").out
-    assert "1 keys went back" in out
+    assert "1 key went back" in out
     found = cli(f"--store {url} checkpoint why agent:7 --json").json["why"]
     assert {one["reason"] for one in found}.isdisjoint({"operation", "restore"})
 

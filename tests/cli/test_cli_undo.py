@@ -31,13 +31,12 @@ def test_revert(cli: Cli, run: str) -> None:
     assert dry["left"][0]["entry"]["cause"]["actor"] == "ann"
     shown = cli(f"revert {run} --correlation run-42 --dry-run")
     assert '- plan.steps[1]: "b"' in shown.out
-    assert "left alone: taken: it was changed since, at entry 4 by ann" in shown.err
+    assert "left alone: taken: it was changed since, at entry 4 by ann" in shown.out
 
     done = cli(f"revert {run} --correlation run-42 --yes --reason 'a bad turn'")
-    assert done.out.splitlines() == [
-        "agent:7: 1 key went back: plan",
-        "to undo it: holdfast revert agent:7 --entry 5",
-    ]
+    lines = done.out.splitlines()
+    assert lines[:2] == ["agent:7: 1 key went back, main@5", "  plan"]
+    assert lines[-1] == "to undo it: holdfast revert agent:7 --entry 5"
     assert cli(f"key get {run} plan --json").json["value"]["steps"] == ["a"]
     assert "a bad turn" in cli(f"log {run} --limit 1").out
     assert cli(f"revert {run} --entry 5 --yes --json").json["entry"] == 6
@@ -87,7 +86,7 @@ def test_texts_speak_of_this_program_and_not_of_functions(cli: Cli, run: str) ->
         both["agent:8"].set("shared", 1)
     told = [
         cli(f"revert {run} --correlation nobody --yes").err,
-        cli(f"revert {run} --entry 5 --dry-run").err,
+        cli(f"revert {run} --entry 5 --dry-run").out,
     ]
     assert "`holdfast log` shows causes" in told[0]
     assert "made together with agent:8" in told[1]
@@ -100,7 +99,7 @@ def test_texts_speak_of_this_program_and_not_of_functions(cli: Cli, run: str) ->
 def test_undo_takes_the_newest_change_back_and_again(cli: Cli, run: str) -> None:
     before = cli(f"show {run} --json").json["state"]
     cli(f"key set {run} plan null")
-    assert "1 key went back: plan" in cli(f"undo {run} --reason 'a slip'").out
+    assert "1 key went back, main@" in cli(f"undo {run} --reason 'a slip'").out
     assert cli(f"show {run} --json").json["state"] == before
     assert "a slip" in cli(f"log {run} --limit 1").out
     assert cli(f"undo {run} --json").json["done"] == ["plan"]
@@ -109,6 +108,6 @@ def test_undo_takes_the_newest_change_back_and_again(cli: Cli, run: str) -> None
 
 def test_revert_of_a_restore_names_what_to_restore(cli: Cli, run: str) -> None:
     done = cli(f"restore {run} 1 --json").json
-    left = cli(f"revert {run} --entry {done['entry']} --yes").err
+    left = cli(f"revert {run} --entry {done['entry']} --yes").out
     assert f"restore entry {done['entry'] - 1}" in left
     assert done["backup"] == f"main@{done['entry'] - 1}"

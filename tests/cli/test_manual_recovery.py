@@ -74,5 +74,3 @@ def test_the_guide_leads_from_a_bad_turn_back_to_work(cli: Cli) -> None:
 
     guide.follow("5. Let it work again")
     assert '"status": "completed"' in cli(f"agent state {SCOPE} tasks").out
-    guide.follow("In a program")
-    assert '"status": "running"' in cli(f"agent state {SCOPE} tasks").out

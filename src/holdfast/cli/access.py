@@ -11,8 +11,7 @@ from holdfast.access.grants import Access
 from holdfast.checkpoints.policy.policies import Policies
 from holdfast.checkpoints.scheduler import Scheduler
 from holdfast.cli import output
-from holdfast.cli.commands import Group
-from holdfast.cli.options import flag, option
+from holdfast.cli.commands import Group, flag, option
 from holdfast.cli.session import Session, moment
 from holdfast.errors import InvalidInputError, MissingError
 from holdfast.recovery.setup.configuration import Configuration

@@ -26,9 +26,8 @@ from holdfast.agents.state.agent_file import export_agent
 from holdfast.agents.state.agent_state import AgentState
 from holdfast.agents.state.components import table
 from holdfast.cli import output
-from holdfast.cli.commands import Group
+from holdfast.cli.commands import Group, agent_scope, flag, imported, option, seconds
 from holdfast.cli.failures import AgentFailed, exit_code
-from holdfast.cli.options import agent_scope, flag, imported, option, seconds
 from holdfast.cli.plain import Value, fields_of, plain
 from holdfast.cli.session import Session, bound, is_sensitive, login, point
 from holdfast.errors import (

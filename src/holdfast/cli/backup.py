@@ -12,9 +12,8 @@ from typing import Any
 import click
 
 from holdfast.backup.backups import Backups, PrunedBackups
-from holdfast.cli.commands import Group
+from holdfast.cli.commands import Group, flag, option, seconds, several, together
 from holdfast.cli.failures import in_options
-from holdfast.cli.options import flag, option, seconds, several, together
 from holdfast.cli.session import Session, until_stopped
 from holdfast.errors import BackupNotFoundError, StateIntegrityError, StoreNotFoundError
 from holdfast.replicas.replicas import Replicas, promote_replica

@@ -14,9 +14,8 @@ from holdfast.checkpoints.export_import import import_checkpoint, inspect_export
 from holdfast.checkpoints.request import checkpoint_request
 from holdfast.checkpoints.retention import Retention
 from holdfast.cli import output
-from holdfast.cli.commands import Group
+from holdfast.cli.commands import Group, choice, flag, option, several, together
 from holdfast.cli.failures import in_options
-from holdfast.cli.options import choice, flag, option, several, together
 from holdfast.cli.plain import fields_of, plain
 from holdfast.cli.session import Session, point
 from holdfast.cli.timeline import located, locating_options

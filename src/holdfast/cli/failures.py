@@ -59,7 +59,6 @@ _WORDS = (
     ("`checkpoints()` lists them", "`holdfast checkpoint list` shows them"),
     ("`keys()` lists them", "`holdfast key list` shows them"),
     ("`log()` shows causes", "`holdfast log` shows causes"),
-    (', or give a list: ["steps", 3, "done"]', ""),
     ("`reports` lists them", "`holdfast recovery list` shows them"),
     ("`list` has them", "`holdfast quarantine list` shows them"),
     ("`break_lease` of it mends that", "`holdfast lease break` of it mends that"),

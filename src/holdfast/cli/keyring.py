@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.commands import Group
-from holdfast.cli.options import flag, option
+from holdfast.cli.commands import Group, flag, option
 from holdfast.cli.plain import plain
 from holdfast.cli.session import Session
 from holdfast.cli.store import confirm, still_open

@@ -7,9 +7,8 @@ from typing import Any
 import click
 
 from holdfast.cli import output
-from holdfast.cli.commands import command
+from holdfast.cli.commands import Decorator, command, flag, option, several
 from holdfast.cli.failures import in_options
-from holdfast.cli.options import Decorator, flag, option, several
 from holdfast.cli.session import Session, point
 from holdfast.errors import InvalidInputError
 from holdfast.store.names.whole_files import write_whole

@@ -12,9 +12,8 @@ import click
 
 from holdfast.checkpoints.checkpoints import Checkpoints
 from holdfast.cli import output
-from holdfast.cli.commands import Group, command
+from holdfast.cli.commands import Group, command, flag, machines_named, option
 from holdfast.cli.failures import UNRECOVERED
-from holdfast.cli.options import flag, machines_named, option
 from holdfast.cli.plain import fields_of, plain
 from holdfast.cli.session import Session, point
 from holdfast.cli.timeline import located

@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from holdfast.cli import output
-from holdfast.cli.commands import Group, command
-from holdfast.cli.options import flag, option
+from holdfast.cli.commands import Group, command, flag, option
 from holdfast.cli.plain import plain
 from holdfast.cli.recovery import check_page, write_page
 from holdfast.cli.session import Session

@@ -12,8 +12,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.commands import Group
-from holdfast.cli.options import flag, imported, option, several
+from holdfast.cli.commands import Group, flag, imported, option, several
 from holdfast.cli.plain import Value
 from holdfast.cli.session import Session, login, moment
 from holdfast.errors import InvalidInputError, MissingError

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 import click
 
-from holdfast.cli.commands import Group
-from holdfast.cli.options import loaded, option, several
+from holdfast.cli.commands import Group, loaded, option, several
 from holdfast.cli.session import Session
 from holdfast.schemas.migrations import MigrationReport, Migrations, Schemas
 

@@ -9,9 +9,8 @@ from typing import Any
 import click
 
 from holdfast.access.audit import Audit
-from holdfast.cli.commands import Group, command
+from holdfast.cli.commands import Group, command, flag, option
 from holdfast.cli.failures import in_options
-from holdfast.cli.options import flag, option
 from holdfast.cli.session import Session, moment
 from holdfast.errors import InvalidInputError
 from holdfast.store.inner import LeaseInfo

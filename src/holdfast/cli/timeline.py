@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -10,12 +10,11 @@ import click
 from holdfast.checkpoints.checkpoints import Checkpoints
 from holdfast.checkpoints.restore_request import RestoreResult
 from holdfast.cli import output
-from holdfast.cli.commands import command
-from holdfast.cli.options import choice, flag, option, several, together
+from holdfast.cli.commands import choice, command, flag, option, several, together
 from holdfast.cli.plain import plain
 from holdfast.cli.session import Session, moment, point
 from holdfast.errors import InvalidInputError, MergeConflictError
-from holdfast.store.inner import DELETED, MergeConflict, Merged, contrasted, dumps
+from holdfast.store.inner import Merged
 from holdfast.store.names.items import Reverted
 from holdfast.sync import Store
 
@@ -170,14 +169,10 @@ def _plan(planned: Reverted) -> None:
 def _reverted(done: Reverted) -> None:
     if done.dry_run:
         _plan(done)
-    else:
-        count = f"{len(done.done)} keys went back" if len(done.done) != 1 else "1 key went back"
-        output.say(f"{done.scope}: {count}{': ' if done.done else ''}{', '.join(done.done)}")
-        if done.entry is not None:
-            line = "" if done.timeline == "main" else f" --timeline {done.timeline}"
-            output.say(f"to undo it: holdfast revert {done.scope} --entry {done.entry}{line}")
-    for left in done.left:
-        output.note(f"left alone: {left.key}{': ' if left.key else ''}{left.why}")
+    output.say(done)
+    if done.entry is not None:
+        line = "" if done.timeline == "main" else f" --timeline {done.timeline}"
+        output.say(f"to undo it: holdfast revert {done.scope} --entry {done.entry}{line}")
 
 
 # ---- timelines: to try something, and to keep what came of it ------------------------------------
@@ -227,9 +222,9 @@ def merge(
             done = state.merge(other, strategy=strategy, dry_run=dry_run, reason=reason)
         except MergeConflictError as error:
             # Both sides are shown before the refusal is: they are what one decides by.
-            session.tell({"conflicts": error.conflicts}, *_conflicts(error.conflicts))
+            session.tell({"conflicts": error.conflicts}, *error.conflicts)
             raise
-    session.tell(done, *_conflicts(done.conflicts), lambda: _say(done))
+    session.tell(done, lambda: _say(done))
     return 5 if dry_run and strategy == "ask" and done.conflicts else 0
 
 
@@ -237,33 +232,8 @@ def _say(done: Merged) -> None:
     output.left_alone(done.left)
     if done.dry_run:
         output.changes(done.diff)
-    elif done.entry is None:
-        output.say(f"{done.scope}: nothing of {done.point} is new to {done.timeline}")
-    else:
-        count = f"{len(done.keys)} keys" if len(done.keys) != 1 else "1 key"
-        what = f"{done.scope}: merged {done.point} into {done.timeline}, {count}"
-        output.say(f"{what}{': ' if done.keys else ''}{', '.join(done.keys)}")
+    output.say(done)
+    if done.entry is not None:
         line = "" if done.timeline == "main" else f" --timeline {done.timeline}"
         before = f"{done.timeline}@{done.entry - 1}"
         output.say(f"to undo it: holdfast restore {done.scope} {before}{line}")
-
-
-def _conflicts(found: Iterable[MergeConflict]) -> list[str]:
-    """Lines that show what both sides changed."""
-    lines = []
-    for one in found:
-        values = (one.base, one.ours, one.theirs)
-        texts = ["(not there)" if value is DELETED else dumps(value) for value in values]
-        sides = zip(("was", "ours", "theirs"), contrasted(texts, 200), strict=True)
-        entries = (None, one.our_entry, one.their_entry)
-        lines.append(f"conflict: {one.path}")
-        for (name, text), entry in zip(sides, entries, strict=True):
-            lines.append(f"  {name}: {text}{_by(entry)}")
-    return lines
-
-
-def _by(entry: Any) -> str:
-    if entry is None:
-        return ""
-    who = f" by {entry.cause.actor}" if entry.cause.actor else ""
-    return f"  ({entry.timeline}@{entry.sequence}{who}, {output.cell(entry.time)})"

@@ -174,11 +174,9 @@ class Reverted:
     """Of a dry run: what would change."""
 
     def __str__(self) -> str:
-        if self.dry_run:
-            head = f"{self.scope}: {len(self.done)} keys would go back"
-        else:
-            at = f", {self.timeline}@{self.entry}" if self.entry is not None else ""
-            head = f"{self.scope}: {len(self.done)} keys went back{at}"
+        keys = f"{len(self.done)} keys" if len(self.done) != 1 else "1 key"
+        at = f", {self.timeline}@{self.entry}" if self.entry is not None else ""
+        head = f"{self.scope}: {keys} {'would go' if self.dry_run else 'went'} back{at}"
         lines = [head, *(f"  {key}" for key in self.done)]
         lines += [f"  left alone: {one.key}{': ' if one.key else ''}{one.why}" for one in self.left]
         return "\n".join(lines)
