@@ -38,7 +38,7 @@ def test_entities(cli: Cli, fleet: str) -> None:
     made = cli(f"entity create {fleet} tool").out.strip()
     assert made.startswith("tool_")
     refused = cli(f"entity create {fleet} agent --id a")
-    assert "has an entity a already" in refused.err
+    assert "the entity a is there" in refused.err
     refused = cli(f"entity delete {fleet} b --restrict")
     assert (refused.code != 0, "a knows b" in refused.err) == (True, True)
     assert cli(f"entity delete {fleet} b").out == "b: deleted\n"
