@@ -36,6 +36,7 @@ PYTHON = {"python", "py", "python3"}
 CONSOLE = {"console", "shell", "bash", "sh"}
 SKIPPED = ("make", "pip", "git", "cd")  # they set up what is already there when tests run
 SECONDS = 300
+MOST_PAGES, MOST_WORDS = 36, 80  # of a paragraph
 LONGEST = 30  # lines of a program that can be read at a glance
 PROGRAMS = ("holdfast", "holdfast-verify", "python")
 CLI = "import sys; from holdfast.cli.main import main; sys.exit(main())"
@@ -252,6 +253,21 @@ def _servers(page: str, request: pytest.FixtureRequest) -> None:
 def test_document_runs(page: Path, folder: Path, request: pytest.FixtureRequest) -> None:
     _servers(page.read_text(), request)
     run_page(str(page), page.read_text(), folder)
+
+
+def paragraphs(page: str) -> Iterator[str]:
+    """What is read in one breath: paragraphs and items of lists, of what is written by hand."""
+    by_hand = re.sub(r"```.*?```|<!-- walk: .*?<!-- end -->", "", page, flags=re.DOTALL)
+    for text in by_hand.partition("<!-- Made by")[0].split("\n"):
+        if not text.startswith("|"):
+            yield text
+
+
+def test_pages_are_few_and_paragraphs_short() -> None:
+    assert len(list((ROOT / "docs").glob("*.md"))) <= MOST_PAGES
+    for page in PAGES:
+        for text in paragraphs(page.read_text()):
+            assert len(text.split()) <= MOST_WORDS, f"{page.name}: {text[:80]} …"
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
