@@ -97,16 +97,18 @@ def candidates(
     last = _last_before(handle, where.before)
     history = handle.history
     passed: list[tuple[int, str]] = []
-    for line, sequence, envelope, body in history.points.statements(passed=passed):
+
+    def note() -> None:
         if noted is not None:
-            names = [(f"{handle.timeline}@{number}", why) for number, why in passed]
-            noted += [Tried(id, "", False, why) for id, why in names]
+            noted.extend(Tried(f"{handle.timeline}@{n}", "", False, why) for n, why in passed)
         passed.clear()
+
+    for line, sequence, envelope, body in history.points.statements(passed=passed):
+        note()
         one = history.described(line, handle.timeline, sequence, envelope, body)
         if (last is None or sequence <= last) and fits(one, where):
             yield one
-    if noted is not None:
-        noted += [Tried(f"{handle.timeline}@{number}", "", False, why) for number, why in passed]
+    note()
 
 
 def good(handle: LineHandle, where: Locator, noted: list[Tried]) -> Iterator[Checkpoint]:

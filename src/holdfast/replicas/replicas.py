@@ -24,7 +24,7 @@ from holdfast.replicas.replica_sync import (
     lag,
     sync,
 )
-from holdfast.storage import address_of, file_of, on_server, open_storage, shown, url_of
+from holdfast.storage import file_of, open_storage, shown, url_of
 from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.rows import again
 from holdfast.store.inner import Core, StoreHandle, core_of, seen_in
@@ -301,13 +301,6 @@ def check_urls(urls: object) -> list[str]:
     urls = [url_of(url) for url in urls]
     if "memory:" in urls:
         raise InvalidInputError("a replica in memory needs a name: memory:NAME")
-    places = [_place(url) for url in urls]
-    if len(set(places)) < len(places):
+    if len({file_of(url) or url for url in urls}) < len(urls):
         raise InvalidInputError("two of the replicas are one place")
     return urls
-
-
-def _place(url: str) -> object:
-    if on_server(url):
-        return address_of(url).place
-    return file_of(url) or url

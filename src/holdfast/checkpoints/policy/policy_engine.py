@@ -121,7 +121,7 @@ class Engine(Gate):
                 self.catch_up()
             finally:
                 self._lock.release()
-        elif not self._alarmed:
+        if not self._alarmed:  # woken by every write, the thread would take the writers' time
             self._alarmed = True
             self._background.wake()
 
@@ -183,11 +183,10 @@ class Engine(Gate):
         return self.core.timeline(ledger) if ledger is not None else None
 
     def _ask(self, tracker: Tracker, event: PolicyEvent) -> None:
-        """Have the thread look at the policies of an agent."""
+        """Have the thread look at the policies of an agent when it comes."""
         tracker.event = event
-        if self._watching and tracker.scope.id not in self._asked:
-            self._asked[tracker.scope.id] = tracker
-            self._background.wake()
+        if self._watching:
+            self._asked.setdefault(tracker.scope.id, tracker)
 
     # the thread
 
@@ -356,6 +355,7 @@ class Engine(Gate):
             note(tracker)
             tracker.active = True
             self._ask(tracker, event)
+        self._background.wake()
 
     # firing
 

@@ -340,7 +340,7 @@ def counted(key: str) -> bool:
 NEVER = math.inf
 NOTHING: Mapping[str, float] = {}
 POLL = 1.0
-"""Seconds between two looks at what can only be found out by looking, while the agent is active."""
+"""Seconds between two looks at what a time window holds, while the agent is active."""
 _RISING = ("greater_than", "greater_than_or_equal", "equals")
 
 
@@ -393,7 +393,6 @@ class Tracker:
         self.own: dict[str, Policy] = {}
         self.due = NEVER
         """When to look again though nothing is written."""
-        self._looked_at = 0
         self._met: dict[str, float] = {}
         """Since when the conditions of a policy are met."""
         self._fired: dict[str, float] = {}
@@ -446,7 +445,6 @@ class Tracker:
         if not self.active:
             ready = []
         self._plan(now)
-        self._looked_at = self.metrics.operations
         return ready
 
     def met(self, policy: Policy, now: float, given: Mapping[str, float] = NOTHING) -> bool:
@@ -470,13 +468,11 @@ class Tracker:
 
         Its jitter is in the schedule.
         """
-        kind, at = self._next(policy, now)
         if self.met(policy, now):
             fired = self._fired.get(policy.id, -NEVER)
             return max(0.0, fired + policy.frequency.interval / 1000 - now)
-        if kind == "time":
-            return max(at - now, 0.001)
-        return None if kind == "written" else policy.frequency.interval / 1000
+        at = self._next(policy, now)
+        return max(at - now, 0.001) if at < NEVER else None
 
     def remember(self, fired: Mapping[str, float]) -> None:
         """Take in when policies fired, in whatever process that was."""
@@ -503,38 +499,25 @@ class Tracker:
 
     def _plan(self, now: float) -> None:
         self.due = NEVER
-        for policy in self.policies:
-            kind, at = self._next(policy, now)
-            if kind == "time" and self.active:
-                self.due = min(self.due, at)
-            elif kind == "poll" and self.metrics.operations != self._looked_at:
-                self.due = min(self.due, now + POLL)
+        if self.active:
+            self.due = min((self._next(policy, now) for policy in self.policies), default=NEVER)
 
-    def _next(self, policy: Policy, now: float) -> tuple[str, float]:
-        """What must happen before a policy can fire: written, time (and when), poll or told."""
+    def _next(self, policy: Policy, now: float) -> float:
+        """When to look at a policy again; NEVER: when something is written or told."""
         for condition in policy.conditions:
             value = self.metrics.read(condition, now)
             if not condition.holds(value):
-                return self._until(condition, value)
-        ready = self.ready_at(policy, now)
-        return ("poll", 0) if ready == NEVER else ("time", ready)
+                return self._until(condition, value, now)
+        return self.ready_at(policy, now)
 
-    def _until(self, condition: Condition, value: float | None) -> tuple[str, float]:
+    def _until(self, condition: Condition, value: float | None, now: float) -> float:
         metric, threshold = condition.metric, condition.threshold
-        if value is None:
-            return "told", 0
-        rising = condition.operator in _RISING and value <= threshold
-        if metric == SINCE:
-            at = self.metrics.basis.since + threshold / 1000 + 0.001  # behind it, by any rounding
-            return ("time", at) if rising else _TOLD
-        if metric in (OPERATIONS, RATIO, MEMORY) and rising:
-            return "written", 0
-        if metric in (RATIO, MEMORY, ERRORS) or condition.span is not None:
-            return "poll", 0
-        return _TOLD
-
-
-_TOLD = ("told", 0.0)
+        rising = condition.operator in _RISING and value is not None and value <= threshold
+        if metric == SINCE and rising:
+            return self.metrics.basis.since + threshold / 1000 + 0.001  # behind it, by any rounding
+        # What a window holds grows when something happens, and gets less by itself.
+        less = condition.span is not None and not condition.operator.startswith("greater")
+        return now + POLL if less else NEVER
 
 
 def _begins_anew(condition: Condition) -> bool:
