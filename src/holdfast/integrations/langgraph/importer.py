@@ -23,7 +23,6 @@ from holdfast.integrations.langgraph.sources import Place, Source
 from holdfast.integrations.langgraph.thread import Thread
 from holdfast.integrations.langgraph.thread_records import Space
 from holdfast.integrations.langgraph.types import Types
-from holdfast.seal.codec import Codec
 from holdfast.store.inner import core_of
 
 Print = dict[str, bytes]
@@ -74,7 +73,6 @@ class Import:
         self._types = types or Types()
         self._replace = replace
         self._dry_run = dry_run
-        self._digests = Digests(core_of(store).codec, self._types)
 
     def run(self, thread: str) -> Outcome:
         """Import one thread; what stands in its way is told by the outcome.
@@ -95,7 +93,7 @@ class Import:
         places = source.places(id)
         outcome.checkpoints = len(places)
         # All is read before anything is put: what cannot be taken is found now.
-        wanted = {place: self._digests.print(source.row(id, place)) for place in places}
+        wanted = {place: self._print(source.row(id, place)) for place in places}
         here = self._here(id)
         difference = _difference(wanted, here)
         if difference:
@@ -111,45 +109,50 @@ class Import:
         for place in places:
             known = here.get(place)
             outcome.present += known is not None
-            if known is None or known.keys() < wanted[place].keys():
-                self._put(thread, place, known, outcome)
-        if outcome.imported + outcome.writes and not self._dry_run:
-            self._check(wanted, self._here(id))
-
-    def _here(self, id: str) -> dict[Place, Print]:
-        """Checkpoints as somebody reads them who knows nothing of them yet."""
-        found = rows(Thread(core_of(self._store), id, self._types))
-        return {(space.ns, row.checkpoint["id"]): self._digests.print(row) for space, row in found}
-
-    def _put(self, thread: Thread, place: Place, known: Print | None, outcome: Outcome) -> None:
-        """Put what is missing of a checkpoint: all, or writes that were to follow it."""
-        row = self._source.row(outcome.thread, place)
-        space = Space(place[0])
-        writes = [one for one in row.writes if _name(one) not in (known or {})]
-        outcome.imported += known is None
-        outcome.writes += len(writes)
-        if self._dry_run:
+            if known is not None and known.keys() >= wanted[place].keys():
+                continue
+            row, space = source.row(id, place), Space(place[0])
+            writes = [one for one in row.writes if _name(one) not in (known or {})]
+            outcome.imported += known is None
+            outcome.writes += len(writes)
+            if known is None and not self._dry_run:
+                put_row(thread, space, row)
+            elif not self._dry_run:  # writes that were to follow it when an import was cut short
+                put_writes(thread, space, place[1], writes)
+        if not outcome.imported + outcome.writes or self._dry_run:
             return
-        if known is None:
-            put_row(thread, space, row)
-        else:
-            put_writes(thread, space, place[1], writes)
-
-    def _check(self, wanted: dict[Place, Print], found: dict[Place, Print]) -> None:
+        found = self._here(id)
         for place, parts in wanted.items():
-            held = found.get(place, {})
             for name in parts:
-                if held.get(name) != parts[name]:
+                if found.get(place, {}).get(name) != parts[name]:
                     raise StateIntegrityError(
                         f"checkpoint {place[1]}: {name} did not come back as it was"
                     )
 
+    def _here(self, id: str) -> dict[Place, Print]:
+        """Checkpoints as somebody reads them who knows nothing of them yet."""
+        found = rows(Thread(core_of(self._store), id, self._types))
+        return {(space.ns, row.checkpoint["id"]): self._print(row) for space, row in found}
 
-_WRITE = "write "
+    def _print(self, row: Row) -> Print:
+        """Digests of the parts of a checkpoint, which are equal just for what is the same, types
+        and order included. Writes are told one by one."""
+        parts: dict[str, Any] = {"its parent": row.parent, "its metadata": row.metadata}
+        parts["its values"] = [
+            [name, sorted(value.items()) if isinstance(value, dict) else value]
+            for name, value in sorted(row.checkpoint.items())
+        ]
+        parts |= {_name(one): [one.path, one.channel, one.value] for one in row.writes}
+        codec = core_of(self._store).codec
+        data = {
+            name: codec.encode(codec.plain(self._types.plain(value)))
+            for name, value in parts.items()
+        }
+        return {name: hashlib.blake2b(one, digest_size=16).digest() for name, one in data.items()}
 
 
 def _name(write: Write) -> str:
-    return f"{_WRITE}{write.idx} of task {write.task}"
+    return f"write {write.idx} of task {write.task}"
 
 
 def _difference(wanted: dict[Place, Print], here: dict[Place, Print]) -> str:
@@ -167,25 +170,3 @@ def _difference(wanted: dict[Place, Print], here: dict[Place, Print]) -> str:
         more |= bool(here[place].keys() - wanted[place].keys())
         less |= bool(wanted[place].keys() - here[place].keys())
     return "it went on both here and there" if more and less else ""
-
-
-class Digests:
-    """Digests that are equal just for values that are the same, types and order included."""
-
-    def __init__(self, codec: Codec, types: Types) -> None:
-        self._codec = codec
-        self._types = types
-
-    def print(self, row: Row) -> Print:
-        """Digests of the parts of a checkpoint. Writes are told one by one."""
-        parts: dict[str, Any] = {"its parent": row.parent, "its metadata": row.metadata}
-        parts["its values"] = [
-            [name, sorted(value.items()) if isinstance(value, dict) else value]
-            for name, value in sorted(row.checkpoint.items())
-        ]
-        parts |= {_name(one): [one.path, one.channel, one.value] for one in row.writes}
-        return {name: self._of(value) for name, value in parts.items()}
-
-    def _of(self, value: Any) -> bytes:
-        data = self._codec.encode(self._codec.plain(self._types.plain(value)))
-        return hashlib.blake2b(data, digest_size=16).digest()

@@ -108,23 +108,20 @@ class Sight:
                 return
             if parent is None and not reading.empty:
                 return
+            advice = (
+                "Nor is this run's input: invoke again with it to go on from the newest state"
+                if source == "input"
+                else "Look in the newest state for this run's input, which an earlier step stored "
+                "and the other run may have passed over"
+            )
             raise Conflict(
                 f"{name}: another run put checkpoint {head.id} since this one read "
                 f"{parent or 'the empty thread'}; nothing of this step is stored. "
-                f"{_advice(source)}, give its checkpoint_id to branch off an older one, or "
+                f"{advice}, give its checkpoint_id to branch off an older one, or "
                 f"{self._else}"
             )
 
         return check
-
-
-def _advice(source: Any) -> str:
-    if source == "input":
-        return "Nor is this run's input: invoke again with it to go on from the newest state"
-    return (
-        "Look in the newest state for this run's input, which an earlier step stored and the other "
-        "run may have passed over"
-    )
 
 
 def run_of(config: Any) -> Any:

@@ -164,7 +164,9 @@ class Thread:
             loaded = Loaded(record, [], version, newest=True)
             if not writes:
                 return loaded
-            loaded = loaded._replace(calls=self._calls(space, record.id, reader))
+            # On top of the newest checkpoint, and perhaps of one to come.
+            calls = self.unpacked(reader.get(space.writes, [], None, True), reader)
+            loaded = loaded._replace(calls=calls + self.late(space, record.id, reader)[0])
             # A checkpoint that is put meanwhile takes away what was written on the one before.
             if reader.versions([space.head]) == [version]:
                 return loaded
@@ -180,11 +182,6 @@ class Thread:
         """Whether the checkpoint that was put last told of delta channels."""
         _, record = self.heads.get(space.ns, (0, None))
         return record is not None and COUNTERS in record.metadata
-
-    def _calls(self, space: Space, id: str, reader: Reader) -> list[Writes]:
-        """What was written on top of the newest checkpoint, and perhaps of one to come."""
-        found = reader.get(space.writes, [], None, True)
-        return self.unpacked(found, reader) + self.late(space, id, reader)[0]
 
     def late(self, space: Space, id: str, reader: Reader) -> tuple[list[Writes], bool]:
         """What tasks wrote on a checkpoint when it was the newest no more; whether this holds all
@@ -481,18 +478,13 @@ class Past:
             )
         return records[entry]
 
-    def _kept_newest(self) -> Loaded | None:
-        """The newest checkpoint, if the entry that put it was pruned."""
-        line = self.thread.reader.now()
-        if line is None or self.order[-1] > line.floor.sequence:
-            return None
-        return self.thread.newest(self.space, writes=True)
-
     def _load(self, at: int) -> None:
         """Read one checkpoint and some that were put before it, with their writes."""
         order, thread, space = self.order, self.thread, self.space
         newest = at + 1 == len(order)
-        if newest and order[at] not in self._read and (loaded := self._kept_newest()):
+        line = thread.reader.now() if newest else None
+        pruned = line is not None and order[at] <= line.floor.sequence
+        if pruned and (loaded := thread.newest(space, writes=True)):
             self._read[order[at]] = loaded
             return
         first = at

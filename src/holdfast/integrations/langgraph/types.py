@@ -51,10 +51,10 @@ In = Callable[[Typed], Any]
 class Types:
     """Which classes a graph's state may hold, and how they are stored.
 
-    Classes made of data (dataclasses, pydantic models, `msgspec.Struct`, enums, NamedTuples,
-    exceptions) are stored under `module:qualname`. Reading looks that name up among the modules
-    loaded already, never imports it, and builds such classes only, from their fields. With
-    `strict`, only registered classes and those of LangChain and LangGraph are.
+    Classes made of data (dataclasses, pydantic models, `msgspec.Struct`, enums, NamedTuples) are
+    stored under `module:qualname`. Reading looks that name up among the modules loaded already,
+    never imports it, and builds such classes only, from their fields. With `strict`, only
+    registered classes and those of LangChain and LangGraph are.
     A class made inside a function is found in the process that stored it; register it for others.
 
     Safe to use from several threads; register before.

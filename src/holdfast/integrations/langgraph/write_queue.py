@@ -9,7 +9,6 @@ are put outside of a run, where nothing follows.
 from __future__ import annotations
 
 import asyncio
-import gc
 import inspect
 import threading
 import time
@@ -154,7 +153,6 @@ class Turns:
 
 
 _PAUSE = 0.01
-_LOOK = 0.25
 _DEEP = 10
 """Callers that are looked at: savers may be wrapped."""
 _ENTERS = ("__enter__", "__aenter__")
@@ -183,7 +181,7 @@ class Queue:
         loop, updates = _asking()
         if (ns or loop is None) and not updates:
             return
-        begun, looked = time.monotonic(), False
+        begun = time.monotonic()
         while (ahead := self._ahead(thread, loop)) is not None:
             if blocking:
                 _check_may_wait(thread)
@@ -195,10 +193,6 @@ class Queue:
                     "stream that was begun: read it to its end, or close it), or open the saver "
                     "with more patience"
                 )
-            if waited >= _LOOK and not looked:
-                # A loop that could not be entered refers to itself, and goes with the collector.
-                gc.collect()
-                looked = True
             yield _PAUSE
 
     def _ahead(self, thread: str, loop: Any) -> _Run | None:

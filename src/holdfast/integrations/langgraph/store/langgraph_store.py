@@ -58,7 +58,7 @@ class _Job:
     def __init__(self, ops: Iterable[Op]) -> None:
         self.ops: list[Op] = listed(ops, "batch")
         self.puts: dict[Name, PutOp] = {}
-        self.found = Found({}, {})
+        self.found: Found = ({}, {})
         self.texts: dict[Name, list[str]] = {}
         self.renew: set[str] = set()
         for op in self.ops:
@@ -263,7 +263,7 @@ class HoldfastStore(BaseStore):
     def _search(self, job: _Job, op: SearchOp, now: int) -> list[SearchItem]:
         query = None
         if op.query and self._embedder is not None:
-            query = job.found.queries[op.query]
+            query = job.found[1][op.query]
         bounds = (op.offset, op.offset + op.limit)
         found = self._mirror.search(op.namespace_prefix, op.filter, query, bounds, now)
         if op.refresh_ttl:
@@ -339,7 +339,7 @@ class HoldfastStore(BaseStore):
             texts = job.texts.get(name)
             if texts:
                 record["vectors"] = len(texts)
-                packed = job.found.packed(texts)
+                packed = b"".join(job.found[0][text].tobytes() for text in texts)
                 operations.append(Operation("set", vectors_of(key), packed))
             elif old is not None and "vectors" in old:
                 operations.append(Operation("delete", vectors_of(key)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from langgraph.store.base import (
@@ -28,6 +28,10 @@ Floats = Any
 """An array of float32."""
 FIRST_LOOK = 2048
 """The best so many are looked at before everything is ranked."""
+
+
+Found = tuple[dict[str, Floats], dict[str, Floats]]
+"""The vectors of texts, and of queries."""
 
 
 class Embedder:
@@ -75,7 +79,7 @@ class Embedder:
                 f"the embedding function gave {count} vectors for {len(documents)} texts"
             )
         vectors = {text: self._checked(one) for text, one in zip(documents, made, strict=True)}
-        return Found(vectors, {text: self._checked(one) for text, one in asked.items()})
+        return vectors, {text: self._checked(one) for text, one in asked.items()}
 
     def _checked(self, vector: Any) -> Floats:
         try:
@@ -89,18 +93,6 @@ class Embedder:
                 f"an array of shape {made.shape}"
             )
         return made
-
-
-class Found:
-    """The vectors of texts and of queries."""
-
-    def __init__(self, vectors: dict[str, Floats], queries: dict[str, Floats]) -> None:
-        self._vectors = vectors
-        self.queries = queries
-
-    def packed(self, texts: Iterable[str]) -> bytes:
-        """The vectors of an item as its record holds them."""
-        return b"".join(self._vectors[text].tobytes() for text in texts)
 
 
 def _tokens(field: str) -> str | list[str]:
