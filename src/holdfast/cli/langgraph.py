@@ -51,16 +51,16 @@ def threads(session: Session, prefix: str, limit: int | None) -> None:
     """The threads of the store, in the order of their ids."""
     with _looking(session) as looking:
         names = looking.threads(prefix)
-        found = [looking.summary(name) for name in names[:limit]]
+        found = {name: looking.summary(name) for name in names[:limit]}
     left = len(names) - len(found)
     rows = [
         {
-            "thread": one.thread,
-            "namespaces": one.namespaces,
-            "checkpoints": one.checkpoints,
-            "newest": _told(one.newest) if one.newest else None,
+            "thread": name,
+            "namespaces": namespaces,
+            "checkpoints": count,
+            "newest": _told(newest) if newest else None,
         }
-        for one in found
+        for name, (namespaces, count, newest) in found.items()
     ]
     session.table(
         "threads",

@@ -93,7 +93,15 @@ def delta_history(
             seeds |= {name: held[name] for name in here}
             wanted -= here
         loaded = _before(past, loaded, wanted)
-    return {name: _channel(thread, target, writes[name], name, seeds) for name in channels}
+    result: dict[str, DeltaChannelHistory] = {}
+    for name in channels:
+        found = writes[name][::-1]
+        built = thread.build([value for _, _, value in found], target.entry) if target else []
+        made = [(task, of, value) for (task, of, _), value in zip(found, built, strict=True)]
+        result[name] = {"writes": made}
+        if name in seeds:
+            result[name]["seed"] = seeds[name]
+    return result
 
 
 def _before(past: Past, loaded: Loaded, wanted: set[str]) -> Loaded | None:
@@ -102,24 +110,6 @@ def _before(past: Past, loaded: Loaded, wanted: set[str]) -> Loaded | None:
     if before is None and loaded.record.parent is not None and wanted & deltas_in(loaded.record):
         past.thread.check_unpruned(loaded.record)
     return before
-
-
-def _channel(
-    thread: Thread,
-    target: Loaded | None,
-    writes: list[PendingWrite],
-    name: str,
-    seeds: dict[str, Any],
-) -> DeltaChannelHistory:
-    writes.reverse()
-    values = thread.build([value for _, _, value in writes], target.entry) if target else []
-    made = [
-        (task, channel, value) for (task, channel, _), value in zip(writes, values, strict=True)
-    ]
-    found: DeltaChannelHistory = {"writes": made}
-    if name in seeds:
-        found["seed"] = seeds[name]
-    return found
 
 
 # ---- thread tuples ------------------------------------------------------------------------------

@@ -36,15 +36,6 @@ class Seen(NamedTuple):
         return {name: value for name, value in self.channels.items() if all_messages(value)}
 
 
-class Summary(NamedTuple):
-    """A thread in few words."""
-
-    thread: str
-    namespaces: list[str]
-    checkpoints: int
-    newest: Record | None
-
-
 class Looking:
     """Looks at the threads of a store."""
 
@@ -65,14 +56,13 @@ class Looking:
             )
         return found
 
-    def summary(self, id: str) -> Summary:
-        """What there is of a thread."""
+    def summary(self, id: str) -> tuple[list[str], int, Record | None]:
+        """What there is of a thread: namespaces, how many checkpoints, and the newest."""
         thread = Thread(self._core, id, Types())
         spaces = thread.namespaces()
         heads = [loaded.record for space in spaces if (loaded := thread.newest(space))]
         newest = max(heads, key=lambda record: record.id, default=None)
-        count = sum(len(thread.log(space)[0]) for space in spaces)
-        return Summary(id, [space.ns for space in spaces], count, newest)
+        return [space.ns for space in spaces], sum(len(thread.log(s)[0]) for s in spaces), newest
 
     def past(self, thread: Thread, ns: str) -> Past:
         """The checkpoints of a namespace."""

@@ -216,9 +216,22 @@ class _Apart:
         if kind in _SCALARS:
             return value
         if kind is dict:
-            return self._dict(value)
+            if all(map(_is_key, value)):
+                return {
+                    key: part if type(part) in _SCALARS else self._part(key, part)
+                    for key, part in value.items()
+                }
+            pairs = [
+                [self._part(told, key), self._part(told, part)]
+                for key, part in value.items()
+                for told in (key if type(key) in (str, int) else f"({type(key).__name__})",)
+            ]
+            return Typed("dict", 1, pairs)
         if kind is list:
-            return self._list(value)
+            return [
+                part if type(part) in _SCALARS else self._part(number, part)
+                for number, part in enumerate(value)
+            ]
         entry = self._types.known(kind)
         if entry is None:
             known, found = self._builtin(value, kind)
@@ -227,39 +240,13 @@ class _Apart:
             entry = self._types.entry(kind)
         return self._object(value, entry)
 
-    def _list(self, value: Any) -> list[Any]:
-        out: list[Any] = []
+    def _part(self, step: str | int, part: Any) -> Any:
+        """A part; a refusal gathers the steps to it."""
         try:
-            for part in value:
-                out.append(part if type(part) in _SCALARS else self.any(part))
+            return self.any(part)
         except Refusal as refusal:
-            refusal.steps.append(len(out))
+            refusal.steps.append(step)
             raise
-        return out
-
-    def _dict(self, value: dict[Any, Any]) -> Any:
-        if not all(map(_is_key, value)):
-            return self._pairs(value)
-        out: dict[Any, Any] = {}
-        key: Any = None
-        try:
-            for key, part in value.items():
-                out[key] = part if type(part) in _SCALARS else self.any(part)
-        except Refusal as refusal:
-            refusal.steps.append(key)
-            raise
-        return out
-
-    def _pairs(self, value: dict[Any, Any]) -> Typed:
-        pairs = []
-        key: Any = None
-        try:
-            for key, part in value.items():
-                pairs.append([self.any(key), self.any(part)])
-        except Refusal as refusal:
-            refusal.steps.append(key if type(key) in (str, int) else f"({type(key).__name__})")
-            raise
-        return Typed("dict", 1, pairs)
 
     def _object(self, value: Any, entry: Entry) -> Any:
         if self._message is not None and isinstance(value, BaseMessage):
