@@ -164,9 +164,7 @@ class Thread:
             loaded = Loaded(record, [], version, newest=True)
             if not writes:
                 return loaded
-            # On top of the newest checkpoint, and perhaps of one to come.
-            calls = self.unpacked(reader.get(space.writes, [], None, True), reader)
-            loaded = loaded._replace(calls=calls + self.late(space, record.id, reader)[0])
+            loaded = loaded._replace(calls=self._calls(space, record.id, reader))
             # A checkpoint that is put meanwhile takes away what was written on the one before.
             if reader.versions([space.head]) == [version]:
                 return loaded
@@ -182,6 +180,11 @@ class Thread:
         """Whether the checkpoint that was put last told of delta channels."""
         _, record = self.heads.get(space.ns, (0, None))
         return record is not None and COUNTERS in record.metadata
+
+    def _calls(self, space: Space, id: str, reader: Reader) -> list[Writes]:
+        """What was written on top of the newest checkpoint, and perhaps of one to come."""
+        found = reader.get(space.writes, [], None, True)
+        return self.unpacked(found, reader) + self.late(space, id, reader)[0]
 
     def late(self, space: Space, id: str, reader: Reader) -> tuple[list[Writes], bool]:
         """What tasks wrote on a checkpoint when it was the newest no more; whether this holds all
