@@ -39,7 +39,7 @@ from holdfast.agents.machines.machine_records import Replayed as Replayed
 from holdfast.agents.machines.machine_records import Transition as Transition
 from holdfast.agents.mailbox import Letter as Letter
 from holdfast.agents.mailbox import MailboxStatus as MailboxStatus
-from holdfast.agents.mailbox import Taken
+from holdfast.agents.mailbox_records import Box, Standing
 from holdfast.agents.retry import RetryPolicy as RetryPolicy
 from holdfast.agents.retry import failure_kind as failure_kind
 from holdfast.agents.state.capture import Captured, Persisted
@@ -50,7 +50,7 @@ from holdfast.agents.state.shapes import Message as Message
 from holdfast.agents.state.shapes import Task as Task
 from holdfast.agents.state.shapes import ToolCall as ToolCall
 from holdfast.agents.tool_calls import Orphan, Repaired
-from holdfast.store.inner import Lease, ScopedChange
+from holdfast.store.inner import ChangeParts, Lease, ScopedChange
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.whole_files import Path
 from holdfast.store.state_async import State, View
@@ -663,7 +663,9 @@ class Machine:
 
 class Mail:
     """A letter that is being processed; what `change` writes is committed together with that."""
-    def __init__(self, state: State, taken: Taken) -> None: ...
+    def __init__(
+        self, letter: Letter, parts: ChangeParts, box: Box, standing: Standing
+    ) -> None: ...
     letter: Letter
     content: Any
     change: ScopedChange

@@ -100,16 +100,6 @@ FIRST_PAUSE = 0.002
 """Seconds before the first of them; before each further one twice as many."""
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """A letter while it is processed, and the change that will say so."""
-
-    letter: Letter
-    parts: ChangeParts
-    box: Box
-    standing: Standing
-
-
 class Reruns:
     """How often one letter is processed again, at once, because of a `Conflict`.
 
@@ -120,12 +110,12 @@ class Reruns:
     def __init__(self) -> None:
         self._number = self._count = 0
 
-    def pause(self, taken: Taken, error: Exception) -> float | None:
+    def pause(self, mail: Mail, error: Exception) -> float | None:
         """Seconds after which a letter that ended so is processed again; None: it has failed."""
         if not isinstance(error, Conflict):
             return None
-        if taken.letter.number != self._number:
-            self._number, self._count = taken.letter.number, 0
+        if mail.letter.number != self._number:
+            self._number, self._count = mail.letter.number, 0
         self._count += 1
         return FIRST_PAUSE * 2.0 ** (self._count - 1) if self._count <= RERUNS else None
 
@@ -198,12 +188,13 @@ def post(
 class Mail:
     """A letter that is being processed; what `change` writes is committed together with that."""
 
-    def __init__(self, state: State, taken: Taken) -> None:
-        self._state = state
-        self._taken = taken
-        self.letter: Letter = taken.letter
-        self.content: Any = taken.letter.content
-        self.change: ScopedChange = taken.box.part
+    def __init__(self, letter: Letter, parts: ChangeParts, box: Box, standing: Standing) -> None:
+        self._parts = parts
+        self._box = box
+        self._standing = standing
+        self.letter: Letter = letter
+        self.content: Any = letter.content
+        self.change: ScopedChange = box.part
         """Writes to the agent's own state, in the same entry."""
 
     @here
@@ -211,8 +202,8 @@ class Mail:
         """Send a letter to another agent of this store, in the same commit; returns its id."""
         if not isinstance(to, State):
             raise InvalidInputError("a letter is sent to a state: store.agent(...)")
-        part = self._taken.parts.part(handle_of(to))
-        own = str(self._state.scope)
+        part = self._parts.part(handle_of(to))
+        own = str(self._box.line.scope)
         return post(handle_of(to), part, content, own, by=own)
 
 
@@ -279,29 +270,29 @@ class Mailbox:
         nothing of it was applied. An error in the block counts as a failed attempt, and so does
         what it wrote if that is refused.
         """
-        taken = yield from self._take()
-        if taken is None:
+        mail = yield from self._take()
+        if mail is None:
             yield give(None)
             return
         over = False
         try:
-            yield give(Mail(self._state, taken))
+            yield give(mail)
             over = True
-            yield from self._done(taken)
+            yield from self._done(mail)
         except Exception as error:
             if not over or not isinstance(error, Conflict):
-                yield from self._failed(taken, error)
+                yield from self._failed(mail, error)
             raise
 
-    def _take(self) -> Steps[Taken | None]:
-        taken: Taken | None = yield look(self._state, self._taken)
-        if taken is not None:
-            plan = yield look(self._state, self._plan_begin, taken)
+    def _take(self) -> Steps[Mail | None]:
+        mail: Mail | None = yield look(self._state, self._taken)
+        if mail is not None:
+            plan = yield look(self._state, self._plan_begin, mail)
             if plan is not None:
                 yield commit(self._state, plan)
-        return taken
+        return mail
 
-    def _taken(self) -> Taken | None:
+    def _taken(self) -> Mail | None:
         """The next letter; None if none waits, or it is too early to try that one again.
 
         What this rests on is expected by its change.
@@ -316,7 +307,7 @@ class Mailbox:
         failed = box.page(box.tries).get(str(number))
         if not self._is_due(failed, found.id):
             return None
-        return Taken(letter_of(found, number, failed), parts, box, standing)
+        return Mail(letter_of(found, number, failed), parts, box, standing)
 
     def _is_due(self, failed: FailedRecord | None, id: str) -> bool:
         """Whether enough time has passed. By a clock that went back nobody knows: then it has."""
@@ -325,29 +316,29 @@ class Mailbox:
         passed = moment(self._handle.core.clock.claimed()) - failed.at
         return not timedelta(0) <= passed < timedelta(seconds=failed.wait)
 
-    def _plan_begin(self, taken: Taken) -> Plan | None:
+    def _plan_begin(self, mail: Mail) -> Plan | None:
         """That an attempt begins, if its end by the end of its process is to be told; else None.
 
         Nobody expects this key, so that of several who process a letter one succeeds, as ever.
         """
         if self._retry.kinds is None:
             return None
-        attempt = taken.letter.tries + 1
+        attempt = mail.letter.tries + 1
         again = self._retry.again(RESTART, attempt)
         parts = own_change(self)
         box = Box(self._handle, parts.part(self._handle))
         wait = self._retry.pause(attempt)
-        note = BegunRecord(id=taken.letter.id, attempt=attempt, again=again, wait=wait)
-        box.page(box.begun).put(str(taken.letter.number), note)
+        note = BegunRecord(id=mail.letter.id, attempt=attempt, again=again, wait=wait)
+        box.page(box.begun).put(str(mail.letter.number), note)
         return parts.plan()
 
-    def _done(self, taken: Taken) -> Steps[None]:
-        plan = yield look(self._state, self._plan_done, taken, planned=True)
+    def _done(self, mail: Mail) -> Steps[None]:
+        plan = yield look(self._state, self._plan_done, mail, planned=True)
         yield commit(self._state, plan)
 
-    def _plan_done(self, taken: Taken) -> Plan:
+    def _plan_done(self, mail: Mail) -> Plan:
         """What processing wrote, and that it is done: one change."""
-        letter, box, standing = taken.letter, taken.box, taken.standing
+        letter, box, standing = mail.letter, mail._box, mail._standing
         first, number = standing.first, str(letter.number)
         box.page(box.dones).put(LAST, standing.after(letter.number, letter.id))
         if letter.tries:
@@ -366,23 +357,23 @@ class Mailbox:
             left = [one for one in standing.cleared if one[1] > first + over]
             if left != self._handle.reader.get(CLEARED, []):
                 note(Operation("set", CLEARED, left))
-        plan = taken.parts.plan()
+        plan = mail._parts.plan()
         assert plan is not None
         return plan
 
-    def _failed(self, taken: Taken, error: Exception) -> Steps[None]:
+    def _failed(self, mail: Mail, error: Exception) -> Steps[None]:
         def note(parts: ChangeParts) -> Steps[None]:
-            yield look(self._state, self._note_failed, parts, taken, error)
+            yield look(self._state, self._note_failed, parts, mail, error)
 
         yield from own_steps(self._state, note)
 
-    def _note_failed(self, parts: ChangeParts, taken: Taken, error: BaseException) -> None:
+    def _note_failed(self, parts: ChangeParts, mail: Mail, error: BaseException) -> None:
         """That processing failed; the letter is set aside if it has failed too often.
 
         Nothing if somebody else has processed it meanwhile.
         """
-        taken.parts.end()
-        letter, kind = taken.letter, self._retry.kind(error)
+        mail._parts.end()
+        letter, kind = mail.letter, self._retry.kind(error)
         box = Box(self._handle, parts.part(self._handle))
         before = box.page(box.tries).get(str(letter.number)) or FailedRecord()
         count = before.count + 1 if before.id in ("", letter.id) else 1
@@ -419,9 +410,9 @@ class Mailbox:
         box.page(box.tries).delete(number)
         return True
 
-    def _is_last(self, taken: Taken, error: BaseException) -> bool:
+    def _is_last(self, mail: Mail, error: BaseException) -> bool:
         """Whether a letter is set aside if it fails now, by this error."""
-        return not self._retry.again(self._retry.kind(error), taken.letter.tries + 1)
+        return not self._retry.again(self._retry.kind(error), mail.letter.tries + 1)
 
     @steps
     def process(self, function: Callable[[Mail], Any], *, limit: int | None = None) -> Steps[int]:
@@ -435,16 +426,16 @@ class Mailbox:
         check_limit(limit)
         count, reruns = 0, Reruns()
         while limit is None or count < limit:
-            taken = yield from self._take()
-            if taken is None:
+            mail = yield from self._take()
+            if mail is None:
                 break
             try:
-                yield ask(function, Mail(self._state, taken), what="what processes letters")
-                yield from self._done(taken)
+                yield ask(function, mail, what="what processes letters")
+                yield from self._done(mail)
             except Exception as error:
-                pause = reruns.pause(taken, error)
+                pause = reruns.pause(mail, error)
                 if pause is None:
-                    yield from self._failed(taken, error)
+                    yield from self._failed(mail, error)
                     raise
                 yield read(time.sleep, pause)
             else:

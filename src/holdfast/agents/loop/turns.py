@@ -23,7 +23,7 @@ from holdfast.agents.loop.decide import (
     agent_by,
     step_of,
 )
-from holdfast.agents.mailbox import Mail, Mailbox, Reruns, Taken
+from holdfast.agents.mailbox import Mail, Mailbox, Reruns
 from holdfast.checkpoints.create import make, release
 from holdfast.checkpoints.group import Wanted, save_all
 from holdfast.checkpoints.request import CheckpointRequest
@@ -607,35 +607,34 @@ class Turns:
         if mailbox is None or not callable(work):
             return 0
         while count < self._settings.letters and not self.stopped:
-            taken = yield from mailbox._take()
-            if taken is None:
+            mail = yield from mailbox._take()
+            if mail is None:
                 break
             try:
-                mail = Mail(self._running.state, taken)
                 ran((yield from self._call(work, mail)), "on_letter")
                 saved = yield from self._life.planned(None)
-                yield _work(self._done, taken, saved)
+                yield _work(self._done, mail, saved)
             except NotRunError:
                 raise  # that is not the letter's fault
             except Exception as error:
-                pause = reruns.pause(taken, error)
+                pause = reruns.pause(mail, error)
                 if pause is not None:
                     yield from self._put_back()
                     yield from self._wait(pause)
                     continue
-                yield from mailbox._failed(taken, error)
-                last = mailbox._is_last(taken, error)
-                self._tries = 0 if last else taken.letter.tries + 1
+                yield from mailbox._failed(mail, error)
+                last = mailbox._is_last(mail, error)
+                self._tries = 0 if last else mail.letter.tries + 1
                 raise
             count += 1
             self._clocks.read()
             self.result.letters += 1
         return count
 
-    def _done(self, taken: Taken, saved: Plan | None) -> None:
+    def _done(self, mail: Mail, saved: Plan | None) -> None:
         """A letter is done, what it led to and what the agent holds now: one change."""
         assert self._running.mailbox is not None
-        self._store.commit(joined(self._running.mailbox._plan_done(taken), saved))
+        self._store.commit(joined(self._running.mailbox._plan_done(mail), saved))
 
     def _judged(self, step: StepResult, seconds: float | None, *, failed: bool) -> Steps[Any]:
         """Note the cycle, and decide what is to be done about a drift that it shows.
