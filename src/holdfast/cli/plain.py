@@ -39,7 +39,6 @@ SHAPES = {
     "Handover": "id, task, from=giver, to=taker, status, reason, answer, offered=offered_at, "
     "answered=answered_at, messages, before, returns, term",
     "Healed": "scope, place, copy, lost?",
-    "Health": "score, complete, entries, concerns, omitted",
     "Hold": "point, reason, text, by, until",
     "Imported": "scope, timeline, entry=sequence, staged, root, backup=backup.id, left, "
     "declarations, export",
@@ -51,7 +50,6 @@ SHAPES = {
     "LoopResult": "outcome, cycles, letters, errors, restarts, checkpoint, alarms=alarms.why",
     "MachineIntent": "trigger, from=from_state, to=to_state, begun, attempt",
     "MergeConflict": "key, path, base!, ours!, theirs!, our_entry, their_entry",
-    "Merged": "scope, timeline, entry, point, base, keys, conflicts, left, dry_run, diff",
     "Outcome": "thread, ok, checkpoints, imported, present, writes, replaced, error",
     "Quarantined": "id, scope=agent, place, kind, why, bytes=content, recovery?, found_at, "
     "released_at, reason?",
@@ -69,10 +67,7 @@ SHAPES = {
     "values_checked, dry_run, diff, left, passed_over",
     "RestoredBackup": "id=backup.id, url, rows, erased, notes",
     "RetentionPlan": "scope, timelines=lines, questions, notes",
-    "Reverted": "scope, timeline, entry, done, left, dry_run, diff",
     "Run": "schedule, slot, outcome, checkpoint=checkpoint.id, error",
-    "ScheduleInfo": "name, when, scope, timeline, policy, retention, runs, last, next, "
-    "failed, damage",
     "Scrubbed": "entries, finished, healed, findings, seconds",
     "SyncedReplica": "url, made, rows, removed, bytes, findings, error, ok",
     "TimelineInfo": "name, parent, start, head",
