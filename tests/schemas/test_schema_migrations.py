@@ -564,6 +564,7 @@ def test_killed_at_each_of_its_commits_it_goes_on(tmp_path: Path) -> None:
         assert seen[-1] in ({1: 20}, {2: 20}), "all or none"
         report = run(store)
         assert report.status == "completed"
+        assert report.migrated == (20 if seen[-1] == {1: 20} else 0), "with what was done before"
         assert state.items("p/") == [(f"p/{n:02}", led(f"n{n}")) for n in range(20)]
         lines = [line.name for line in state.timelines() if line.name != "main"]
         assert len(lines) == 1, "it went on with the fork that there was"

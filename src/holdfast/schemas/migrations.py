@@ -286,7 +286,7 @@ class _Work:
             self._rule.called,
             self._rule.version,
             status,
-            len(self._done) or known.migrated,
+            known.migrated or len(self._done),
             tuple(self._failures),
             next((one for one in kept if one.id == known.checkpoint), None),
             dry_run,
@@ -314,7 +314,9 @@ class _Work:
             with suppress(HoldfastError):  # what is left of it harms nobody
                 end_line(handle_of(self._state.on(record.fork)), "migration")
         record.fork, record.status = "", COMPLETED if taken else FAILED
-        record.migrated = len(self._done) if taken else 0
+        # Also what one that was cut short has done.
+        older = sum(count for version, count in before.items() if version < self._rule.version)
+        record.migrated = max(older, len(self._done)) if taken else 0
         self._note(record)
         return self._report(record.status, before, record)
 
