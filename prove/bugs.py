@@ -2045,8 +2045,8 @@ BUGS = (
     Bug(
         "a hook that is to refuse when it is behind stands in no gate",
         "hooks/hooks.py",
-        "            hook.runner.start(since)\n            own._stand()\n",
-        "            hook.runner.start(since)\n",
+        "        if self._front or self._refusing:\n",
+        "        if self._front:\n",
         "tests/hooks/test_hooks_behind.py"
         "::test_async_hooks_must_honour_max_queue_size_and_warn_or_refuse",
     ),

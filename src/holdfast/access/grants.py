@@ -115,26 +115,20 @@ class Access:
         With `prefix` only keys that begin so; with `below` also the scopes below it; with `until`
         up to a time. Another grant for the same principal, target and prefix replaces it.
         """
-        made = self._checked(principal, target, permission, prefix, below, until)
-        record = GrantRecord(*(getattr(made, name) for name in GrantRecord.__struct_fields__))
-        id = _id(made.principal, made.target, made.prefix)
-        self._grants.step(lambda page: page.put(id, record), reason=f"grant: {made}")
-        return made
-
-    def _checked(
-        self, principal: Any, target: Any, permission: Any, prefix: Any, below: Any, until: Any
-    ) -> Grant:
         check_text(principal, "the principal", 200, least=1)
         if permission not in PERMISSIONS:
             raise InvalidInputError(f"a permission is {', '.join(PERMISSIONS)}")
         check_text(prefix, "prefix", 200)
         check_flag(below, "below")
-        name = check_target(target)
         if until is not None:
             check_moment(until, "until")
             if until.timestamp() <= self._now():
                 raise InvalidInputError("until is a time to come; this grant would never hold")
-        return Grant(principal, name, permission, prefix, below, until)
+        made = Grant(principal, check_target(target), permission, prefix, below, until)
+        record = GrantRecord(*(getattr(made, name) for name in GrantRecord.__struct_fields__))
+        id = _id(made.principal, made.target, made.prefix)
+        self._grants.step(lambda page: page.put(id, record), reason=f"grant: {made}")
+        return made
 
     @writes
     def revoke(self, principal: str, target: str | Scope, *, prefix: str = "") -> bool:

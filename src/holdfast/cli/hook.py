@@ -82,7 +82,7 @@ def replay(
     since, until = (sessions.moment(one) if one else None for one in (more["since"], more["until"]))
     params = dict(_param(one) for one in more["params"])
     with session.reading() as store:
-        made = Hook.told_of(name, function, *wanted, behind=not front)
+        made = Hook(name, function, *wanted, behind=not front)
         report = replayed(store, made, since, until, more["mode"], params)
     session.tell(report, str(report))
 

@@ -45,39 +45,36 @@ class HookMetrics:
 
 @dataclass(slots=True, eq=False)
 class Hook:
-    """One function that is told of events, and what it is told of."""
+    """One function that is told of events, and what it is told of. Patterns may be texts."""
 
     name: str
     function: Function
-    keys: Patterns
-    scopes: Patterns
-    on: Patterns
+    keys: Any
+    scopes: Any
+    on: Any
     """Names of events."""
-    behind: bool
-    priority: int
-    breaker: Breaker
+    behind: bool = True
+    priority: int = 0
+    breaker: Breaker = field(default_factory=Breaker)
     on_open: str = SKIP
-    metrics: HookMetrics = field(default_factory=lambda: HookMetrics(""))
+    max_queue_size: int = 10_000
+    on_behind: str = ALERT
+    metrics: HookMetrics = field(init=False)
     data: dict[str, Any] = field(default_factory=dict)
     runner: Any = None
     """Of a background hook: what tells it of events (`hook_runner`)."""
-    max_queue_size: int = 10_000
-    on_behind: str = ALERT
     unasked: list[tuple[Patterns, float]] = field(default_factory=list)
     """Keys that it is not asked about until a time (`Cache`)."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    @classmethod
-    def told_of(
-        cls, name: str, function: Function, keys: Any, scope: Any, on: Any, **more: Any
-    ) -> Hook:
-        """One that stands nowhere: for what was, not for what comes."""
-        some = Patterns(keys), Patterns(scope), Patterns(on)
-        return cls(name, function, *some, more.get("behind", True), 0, Breaker())
+    def __post_init__(self) -> None:
+        self.keys, self.scopes, self.on = map(Patterns, (self.keys, self.scopes, self.on))
+        self.metrics = HookMetrics(self.name)
 
     def wants(self, name: str, scope: str, key: str) -> bool:
         """Whether it is told of an event."""
-        return self.on.fit(name) and self.scopes.fit(scope) and (not key or self.keys.fit(key))
+        fits = self.on.fit(name) and self.scopes.fit(scope) and (not key or self.keys.fit(key))
+        return bool(fits)
 
     def cached(self, key: str) -> bool:
         """Whether it said that it need not be asked about a key just now."""

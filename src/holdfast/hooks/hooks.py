@@ -64,7 +64,6 @@ from holdfast.store.names.arguments import (
 from holdfast.store.names.cause import Cause, cause_now
 from holdfast.store.names.face import both, ends, faced, here, taken
 from holdfast.store.names.items import Position
-from holdfast.store.names.patterns import Patterns
 from holdfast.store.names.scope import check_key
 from holdfast.store.names.threads import OnLoop
 from holdfast.store.store import Store
@@ -111,10 +110,16 @@ class Hooks:
         without it (`on_open="skip"`), or are refused.
         """
         own = taken(self)
+        if priority not in PRIORITIES:
+            raise InvalidInputError(f"priority is {', '.join(PRIORITIES)}")
+        if on_open not in (SKIP, REFUSE):
+            raise InvalidInputError(f"on_open is {SKIP} or {REFUSE}")
+        order = PRIORITIES.index(priority)
 
         def add(function: Any) -> Any:
             check_run(function, "a hook in front", awaited=False)
-            own._add(function, name, keys, scope, on, priority, on_open, breaker, behind=False)
+            told = (own._free(name, function), function, keys, scope, on)
+            own._add(Hook(*told, False, order, Breaker(breaker), on_open))
             return function
 
         return add
@@ -171,62 +176,36 @@ class Hooks:
 
         def add(function: Any) -> Any:
             check_run(function, "a background hook", awaited=own is not self)
-            called = function
+            named, called = own._free(name, function), function
             if own is not self:
                 on_loop = OnLoop()
                 on_loop.use()
                 called = on_loop.wrap(function, "a background hook")
-            named = name or getattr(function, "__name__", "")
-            hook = own._add(called, named, keys, scope, on, "normal", SKIP, breaker, behind=True)
+            hook = Hook(named, called, keys, scope, on, breaker=Breaker(breaker))
             hook.max_queue_size, hook.on_behind = max_queue_size, on_behind
             hook.runner = HookRunner(
                 own._store, hook, own.named, batch_size, flush_interval, max_concurrent, timeout
             )
             hook.runner.start(since)
-            own._stand()
+            own._add(hook)
             return function
 
         return add
 
-    def _add(
-        self,
-        function: Any,
-        asked: str | None,
-        keys: Any,
-        scope: Any,
-        on: Any,
-        priority: str,
-        on_open: str,
-        breaker: BreakerSettings,
-        *,
-        behind: bool,
-    ) -> Hook:
-        name: str = asked or str(getattr(function, "__name__", ""))
+    def _free(self, asked: str | None, function: Any) -> str:
+        """The name of a hook, which no other has."""
+        name = asked or str(getattr(function, "__name__", ""))
         check_text(name, "the name of a hook", 100, least=1)
         check_key(name)  # results are kept under it
         if name in self._hooks:
             raise InvalidInputError(f"there is a hook {name!r} already; give this one a name=")
-        if priority not in PRIORITIES:
-            raise InvalidInputError(f"priority is {', '.join(PRIORITIES)}")
-        if on_open not in (SKIP, REFUSE):
-            raise InvalidInputError(f"on_open is {SKIP} or {REFUSE}")
-        hook = Hook(
-            name,
-            function,
-            Patterns(keys),
-            Patterns(scope),
-            Patterns(on),
-            behind,
-            PRIORITIES.index(priority),
-            Breaker(breaker),
-            on_open,
-            HookMetrics(name),
-        )
-        self._hooks[name] = hook
-        if not behind:
+        return name
+
+    def _add(self, hook: Hook) -> None:
+        self._hooks[hook.name] = hook
+        if not hook.behind:
             self._front = sorted([*self._front, hook], key=lambda one: one.priority)
         self._stand()
-        return hook
 
     def _stand(self) -> None:
         """Stand in the gate while there is a reason to; else changes pay nothing for hooks."""
@@ -318,7 +297,7 @@ class Hooks:
         It is a view of the journal: nothing is kept for it, and what is pruned is not in it.
         """
         check_limit(limit)
-        wanted = Hook.told_of("", print, keys, scope, on)
+        wanted = Hook("", print, keys, scope, on)
         return changes(self._store, wanted, since, until)[:limit]
 
     def failed(self, name: str, *, limit: int = 100) -> list[Mapping[str, Any]]:

@@ -200,18 +200,7 @@ class Events:
         The data are values of a store. If the queue is full, the event is dropped there, and
         counted.
         """
-        event = self._made(name, data, client, correlation)
-        with self._lock:
-            self._ring.add(event)
-            if len(self._queue) < self._most:
-                self._queue.append(event)
-            else:
-                self._dropped += 1
-            full = len(self._queue) >= self._batch
-        self._stir(full)
-        if self._watching is not None:
-            self._watching(event)
-        return event
+        return self._logged(self._made(name, data, client, correlation))
 
     @writes
     def write(
@@ -224,14 +213,26 @@ class Events:
     ) -> Event:
         """The same; if the queue is full, it waits until there is room, and drops nothing."""
         event = self._made(name, data, client, correlation)
+        return self._logged(event, wait=True)
+
+    def _logged(self, event: Event, *, wait: bool = False) -> Event:
         while True:
             with self._lock:
-                if len(self._queue) < self._most:
-                    self._queue.append(event)
+                room = len(self._queue) < self._most
+                if room or not wait:
                     self._ring.add(event)
+                    if room:
+                        self._queue.append(event)
+                    else:
+                        self._dropped += 1
                     break
             self.flush()
-        self._stir(len(self._queue) >= self._batch)
+        if not self._begun:
+            self._begun = True
+            self._background.start()
+        if len(self._queue) >= self._batch:
+            self._background.wake()
+        self._bell.ring()
         if self._watching is not None:
             self._watching(event)
         return event
@@ -256,14 +257,6 @@ class Events:
         now = self._core.clock.claimed() / _SECOND
         id = f"evt_{self._mark}{self._ring.count:08x}{os.urandom(2).hex()}"
         return Event(now, name, kept, client, correlation, id, stripped)
-
-    def _stir(self, full: bool) -> None:
-        if not self._begun:
-            self._begun = True
-            self._background.start()
-        if full:
-            self._background.wake()
-        self._bell.ring()
 
     @writes
     def flush(self) -> int:

@@ -18,7 +18,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.errors import InvalidInputError, MissingError
@@ -37,6 +36,8 @@ MOST_QUERIED = 1000
 QUEUE, BATCH, INTERVAL = 1000, 10, 0.1
 BREAKER = BreakerSettings(failures=5, window=300.0, open=60.0)
 OPERATORS = ("equals", "contains", "gt", "lt")
+FILTER = ("exclude", "content_match", "sampling_rate", "rate_limit")
+"""What a filter may have, in the order in which it is asked."""
 OWN = ("observe:", "observation:")
 """Events that tell of observations are not observed: each would make two more."""
 
@@ -60,45 +61,27 @@ class RateLimiter:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """Which of the events are observed: asked in the order of its fields."""
-
-    exclude: tuple[str, ...] = ()
-    content_match: Mapping[str, Any] | None = None
-    sampling_rate: float = 1.0
-    rate_limit: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, data: Mapping[str, Any] | None) -> Filter:
-        """A filter of plain data; refused if it says something that nobody understands."""
-        given = dict(data or {})
-        if unknown := given.keys() - set(cls.__slots__):
-            raise InvalidInputError(f"a filter has {', '.join(cls.__slots__)}, not {min(unknown)}")
-        given["exclude"] = tuple(listed(given.get("exclude", ()), "exclude"))
-        made = cls(**given)
-        if made.exclude:
-            Patterns(made.exclude)
-        rate = made.sampling_rate
-        if type(rate) not in (int, float) or not 0 <= rate <= 1:
-            raise InvalidInputError("sampling_rate is a number from 0 to 1")
-        _limiter(made.rate_limit)
-        if made.content_match is not None:
-            _content(made.content_match)
-        return made
-
-
 class ObserverInfo:
-    """A subscription at work."""
+    """A subscription at work: its filter is plain data, refused if nobody understands it."""
 
-    def __init__(self, id: str, observer: str, target: str, events: Any, filter: Filter) -> None:
+    def __init__(self, id: str, observer: str, target: str, events: Any, filter: Any) -> None:
+        given = dict(filter or {})
+        if unknown := given.keys() - set(FILTER):
+            raise InvalidInputError(f"a filter has {', '.join(FILTER)}, not {min(unknown)}")
         self.id, self.observer, self.target = id, observer, target
         self.events = Patterns(events)
-        self.filter = filter
-        self.limiter = _limiter(filter.rate_limit)
+        self.filter = given
+        self.rate = given.get("sampling_rate", 1.0)
+        if type(self.rate) not in (int, float) or not 0 <= self.rate <= 1:
+            raise InvalidInputError("sampling_rate is a number from 0 to 1")
+        try:
+            self.limiter = RateLimiter(**given.get("rate_limit", {}))
+        except TypeError:
+            raise InvalidInputError("rate_limit has max_events and window_seconds") from None
         self.observed = self.limited = 0
-        self._exclude = Patterns(filter.exclude).fit if filter.exclude else None
-        self._fits = _content(filter.content_match) if filter.content_match is not None else None
+        exclude, match = listed(given.get("exclude", ()), "exclude"), given.get("content_match")
+        self._exclude = Patterns(exclude).fit if exclude else None
+        self._fits = _content(match) if match is not None else None
 
     def wants(self, name: str, data: Mapping[str, Any], now: float) -> bool:
         """Whether an event is observed: excluded, content, sample and limit, in that order."""
@@ -106,8 +89,7 @@ class ObserverInfo:
             return False
         if self._fits is not None and not self._fits(data):
             return False
-        rate = self.filter.sampling_rate
-        if rate < 1 and random.random() >= rate:
+        if self.rate < 1 and random.random() >= self.rate:
             return False
         if not self.limiter.allow(now):
             self.limited += 1
@@ -169,7 +151,7 @@ class Observations:
         """
         found = 0
         for entity in self._entities.query(TYPE, limit=None).items:
-            info = _info(entity)
+            info = ObserverInfo(entity.id, **entity.properties)
             if self._entities.exists(info.observer) and self._entities.exists(info.target):
                 self._add(info)
                 found += 1
@@ -206,21 +188,16 @@ class Observations:
         `rate_limit` (`max_events` 10 in `window_seconds` 1.0).
         """
         observer, target = check_id(observer), check_id(target)
-        checked, names = Filter.of(filter), Patterns(events).texts
+        info = ObserverInfo(f"sub_{secrets.token_hex(6)}", observer, target, events, filter)
         for id in (observer, target):
             if not self._entities.exists(id):
                 raise MissingError(f"there is no entity {id}: who observes, or is observed, is one")
-        kept = {
-            "observer": observer,
-            "target": target,
-            "events": list(names),
-            "filter": dict(filter or {}),
-        }
-        made = self._entities.create(TYPE, kept, id=f"sub_{secrets.token_hex(6)}")
+        told = {"observer": observer, "target": target, "events": list(info.events.texts)}
+        made = self._entities.create(TYPE, told | {"filter": info.filter}, id=info.id)
         self._entities.relate(made, OBSERVER, observer)
         self._entities.relate(made, TARGET, target)
-        self._add(ObserverInfo(made.id, observer, target, names, checked))
-        return made.id
+        self._add(info)
+        return info.id
 
     @writes
     def unsubscribe(self, id: str) -> bool:
@@ -438,19 +415,6 @@ def source_of(data: Mapping[str, Any]) -> str:
         if isinstance(found, str):
             return found
     return ""
-
-
-def _info(entity: Entity) -> ObserverInfo:
-    kept = entity.properties
-    checked = Filter.of(kept.get("filter"))
-    return ObserverInfo(entity.id, kept["observer"], kept["target"], kept["events"], checked)
-
-
-def _limiter(rate: Mapping[str, Any]) -> RateLimiter:
-    try:
-        return RateLimiter(**rate)
-    except TypeError:
-        raise InvalidInputError("rate_limit has max_events and window_seconds") from None
 
 
 def _content(match: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], bool]:
