@@ -45,9 +45,7 @@ class BreakerSettings:
 
     def __post_init__(self) -> None:
         for name in ("failures", "successes"):
-            check_count(getattr(self, name), name)
-            if getattr(self, name) < 1:
-                raise InvalidInputError(f"{name} is 1 or more")
+            check_count(getattr(self, name), name, 1)
         for name in ("open", "half_open", "window", "slow"):
             check_seconds(getattr(self, name), name)
 

@@ -148,9 +148,9 @@ class Retry:
 
     def __post_init__(self) -> None:
         check_seconds(self.delay, "delay")
-        check_count(self.max_attempts, "max_attempts")
-        if not 0 <= self.delay <= 60 or self.max_attempts < 1:
-            raise InvalidInputError("delay is at most 60 seconds, max_attempts 1 or more")
+        check_count(self.max_attempts, "max_attempts", 1)
+        if not 0 <= self.delay <= 60:
+            raise InvalidInputError("delay is at most 60 seconds")
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,10 +164,8 @@ class Hooks:
         refuses changes that it would be told of, by `HookBehindError`.
         """
         own = taken(self)
-        for what, number in (("batch_size", batch_size), ("max_concurrent", max_concurrent)):
-            check_count(number, what)
-            if number < 1:
-                raise InvalidInputError(f"{what} is 1 or more")
+        check_count(batch_size, "batch_size", 1)
+        check_count(max_concurrent, "max_concurrent", 1)
         check_count(max_queue_size, "max_queue_size")
         check_seconds(flush_interval, "flush_interval")
         check_seconds(timeout, "timeout")

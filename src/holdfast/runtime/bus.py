@@ -181,8 +181,6 @@ class Bus:
 
 
 def _check(size: int, full: str) -> None:
-    check_count(size, "size")
-    if size < 1:
-        raise InvalidInputError("size is 1 or more")
+    check_count(size, "size", 1)
     if full not in FULL:
         raise InvalidInputError(f"full is {', '.join(FULL)}")

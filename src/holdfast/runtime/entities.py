@@ -227,7 +227,7 @@ class Entities:
             if not page.exists(id):
                 return False
             relations = page.beside(self._relations)
-            for one in self._both(id):
+            for one in self._near(id, "both"):
                 if restrict and one.to_id == id:
                     raise StillNeededError(
                         f"{self._where()}: {one.from_id} {one.type} {id}; delete that relationship "
@@ -276,14 +276,9 @@ class Entities:
         the other direction; entities without it are left out. Equality needs no preparation.
         Ranges and order read the entities, 10,000 at most, unless the property has an `index`.
         """
-        asked, wanted = _checked(where, "where"), _included(include)
-        if type is not None:
-            check_name(type, "the type of an entity")
+        wanted = _included(include)
         check_limit(limit)
-        if order is not None:
-            check_name(order.removeprefix("-") if isinstance(order, str) else order, "order")
-        search = _Search(self, type, asked, order)
-        page = search.page(limit, after)
+        page = _Search(self, type, where, order).page(limit, after)
         found = [self._shown(id, record, wanted) for id, record in page.items]
         return Page(found, page.after)
 
@@ -314,14 +309,10 @@ class Entities:
         if target == "relationships":
             if where:
                 raise InvalidInputError("relationships are counted by their type, without where")
-            for one in self._related(self._all_relations()):
-                if type in (None, one.type):
-                    yield one.type, one.metadata
+            for one in self.relationships(type=type):
+                yield one.type, one.metadata
             return
-        asked = _checked(where, "where")
-        if type is not None:
-            check_name(type, "the type of an entity")
-        for _, record in _Search(self, type, asked, None, bounded=False).all():
+        for _, record in _Search(self, type, where, None, bounded=False).all():
             yield record.type, record.properties
 
     # relationships
@@ -348,7 +339,7 @@ class Entities:
         def note(page: BookPage[EntityRecord]) -> RelationRecord:
             for id in (from_id, to_id):
                 if not page.exists(id):
-                    raise self._missing(id)
+                    self._must(id, None)
                 page.beside(self._links).put(id, LinkRecord(True))
             relations = page.beside(self._relations)
             before = relations.get(_key(from_id, type, to_id))
@@ -393,7 +384,7 @@ class Entities:
         elif end is not None:
             found = self._by_end(f"to/{end}")
         else:
-            found = self._by_end(f"type/{type}") if type else self._related(self._all_relations())
+            found = self._by_end(f"type/{type}") if type else self._related(_paged(self._relations))
         kept: list[Relationship] = []
         for one in found:
             if end in (None, one.to_id) and type in (None, one.type):
@@ -444,17 +435,11 @@ class Entities:
         if direction != "outgoing":
             yield from self._by_end(f"to/{id}")
 
-    def _both(self, id: str) -> Iterator[Relationship]:
-        return self._near(id, "both")
-
     def _outgoing(self, id: str) -> Iterator[Relationship]:
         return self._related(self._relations.all(id + "/").items())
 
     def _by_end(self, end: str) -> Iterator[Relationship]:
         return self._related(_found(self._relations, ENDS.name, {"end": end}))
-
-    def _all_relations(self) -> Iterator[tuple[str, RelationRecord]]:
-        return _paged(self._relations)
 
     @staticmethod
     def _related(found: Iterable[tuple[str, RelationRecord]]) -> Iterator[Relationship]:
@@ -475,15 +460,14 @@ class Entities:
         return [one for one in (PAIRS, ENDS, *more) if one not in known]
 
     def _shown(self, id: str, record: EntityRecord, wanted: set[str]) -> Entity:
-        return _entity(id, record, tuple(self._both(id)) if "relationships" in wanted else ())
+        return _entity(
+            id, record, tuple(self._near(id, "both")) if "relationships" in wanted else ()
+        )
 
     def _must(self, id: str, record: EntityRecord | None) -> EntityRecord:
         if record is None:
-            raise self._missing(id)
+            raise EntityNotFoundError(f"{self._where()} has no entity {id}")
         return record
-
-    def _missing(self, id: str) -> EntityNotFoundError:
-        return EntityNotFoundError(f"{self._where()} has no entity {id}")
 
     def _where(self) -> str:
         return str(self._reader.scope)
@@ -499,14 +483,18 @@ class _Search:
         self,
         entities: Entities,
         type: str | None,
-        where: dict[str, Any],
+        asked: Mapping[str, Any] | None,
         order: str | None,
         *,
         bounded: bool = True,
     ) -> None:
+        if type is not None:
+            check_name(type, "the type of an entity")
+        if order is not None:
+            check_name(order.removeprefix("-") if isinstance(order, str) else order, "order")
         self._entities = entities
         self._type = type
-        self._where = where
+        self._where = where = _checked(asked, "where")
         self._name = order.removeprefix("-") if order is not None else ""
         self._down = order is not None and order.startswith("-")
         self._bounded = bounded

@@ -156,11 +156,9 @@ class Events:
         if not isinstance(store, Store):
             raise InvalidInputError("Events takes an open store of the same face")
         for name, number in (("ring", ring), ("queue", queue), ("batch", batch)):
-            check_count(number, name)
-        if not 1 <= batch <= min(queue, MOST_BATCH) or ring < 1:
-            raise InvalidInputError(
-                f"ring is 1 or more, and batch 1 to {MOST_BATCH}, and not more than queue"
-            )
+            check_count(number, name, 1)
+        if batch > min(queue, MOST_BATCH):
+            raise InvalidInputError(f"batch is at most {MOST_BATCH}, and not more than queue")
         check_seconds(flush, "flush")
         if isinstance(keep, timedelta):
             keep = keep.total_seconds()

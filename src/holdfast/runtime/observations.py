@@ -46,10 +46,10 @@ class RateLimiter:
     """At most `max_events` in any `window_seconds`. One agent's flood is no other's."""
 
     def __init__(self, max_events: int = 10, window_seconds: float = 1.0) -> None:
-        check_count(max_events, "max_events")
+        check_count(max_events, "max_events", 1)
         check_seconds(window_seconds, "window_seconds")
-        if max_events < 1 or window_seconds <= 0:
-            raise InvalidInputError("max_events is 1 or more, window_seconds above 0")
+        if window_seconds <= 0:
+            raise InvalidInputError("window_seconds is above 0")
         self.max_events, self.window_seconds = max_events, window_seconds
         self._passed: deque[float] = deque(maxlen=max_events)
 

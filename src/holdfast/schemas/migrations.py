@@ -175,10 +175,8 @@ class Migrations:
         alone. A checkpoint of the type `migration` is made first. A dry run does all but taking it
         over. After `timeout` seconds it is given up, and goes on when it is run again.
         """
-        check_count(batch_size, "batch_size")
+        check_count(batch_size, "batch_size", 1)
         check_seconds(timeout, "timeout")
-        if batch_size < 1:
-            raise InvalidInputError("batch_size is 1 or more")
         check_flag(dry_run, "dry_run")
         reports = []
         for state, rule in self._found(scope, schema):

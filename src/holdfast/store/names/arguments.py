@@ -72,10 +72,10 @@ def check_version(version: object) -> None:
         raise InvalidInputError("if_version takes the version of an item, or 0 for an absent key")
 
 
-def check_count(number: object, what: str) -> None:
+def check_count(number: object, what: str, least: int = 0) -> None:
     """Refuse what is no number of things."""
-    if type(number) is not int or number < 0:
-        raise InvalidInputError(f"{what} is a number of 0 or more, not {_shown(number)}")
+    if type(number) is not int or number < least:
+        raise InvalidInputError(f"{what} is a number of {least} or more, not {_shown(number)}")
 
 
 def check_limit(number: object, what: str = "limit") -> None:
