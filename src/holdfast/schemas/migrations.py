@@ -457,11 +457,17 @@ class _Work:
         """Keys of the schema, with the version of each; 0 for none."""
         reader = handle_of(state).reader
         line = reader.now()
-        for key, slot in line.scan(self._rule.prefix) if line is not None else ():
+        if line is None:
+            return
+        mine = self._rule
+        rules = [one for one in line.declared.all if isinstance(one, SchemaRule)]
+        # Of keys below another schema's longer prefix that one says what they are.
+        inside = any(one.prefix.startswith(mine.prefix) for one in rules if one.key != mine.key)
+        for key, slot in line.scan(mine.prefix):
             if key[:1] == "$" or self._key not in (None, key) or reader.judged(slot) is None:
                 continue
-            rule = line.declared.check_of(key) if line is not None else None
-            if rule is not None and rule.key == self._rule.key:  # none with a longer prefix
+            rule = line.declared.check_of(key) if inside else mine
+            if rule is not None and rule.key == mine.key:
                 yield key, read_meta(slot.meta).schema
 
     def _versions(self) -> dict[int, int]:
