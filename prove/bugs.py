@@ -1872,6 +1872,28 @@ BUGS = (
         "tests/storage/test_sqlite_damage.py::test_a_newest_row_that_is_hidden_is_noticed_on_opening",
     ),
     Bug(
+        "a reader who believes a damaged index",
+        "storage/sqlite/engine.py",
+        "if place and place not in self._sound and high >= place + _ENDS:",
+        "if False:",
+        "tests/store/test_damaged_pages.py::test_an_index_that_hides_the_newest_rows",
+    ),
+    Bug(
+        "lost entries that are written over",
+        "store/commit/group_commit.py",
+        "if not timeline.compared and self.token is not None:",
+        "if False:",
+        "tests/recovery/test_lost_tails.py::test_nothing_is_written_in_the_place_of_what_is_lost",
+    ),
+    Bug(
+        "a row of the feed that was changed is believed",
+        "store/proof/verify_rows.py",
+        "items = []  # which nobody vouches for",
+        "pass",
+        "tests/cli/test_cli_damaged_file.py"
+        "::test_rows_of_the_feed_that_no_copy_has_are_stated_as_lost",
+    ),
+    Bug(
         "a rebuild that takes the older of two rows",
         "storage/sqlite/rebuild.py",
         "in sorted(found.items()):\n",

@@ -315,7 +315,8 @@ class _Damage:
         given = "none of those given has it whole" if self.copies else "--copy"
         state = self._store.scope(scope)
         if readable(handle_of(state)) and Tails(handle_of(self._store)).lost(state.scope) is None:
-            places = ", ".join(one.place for one in found[:3]) + (", …" if len(found) > 3 else "")
+            named = list(dict.fromkeys(one.place for one in found))
+            places = ", ".join(named[:3]) + (", …" if len(named) > 3 else "")
             if self._accept and all(one.message == _UNNAMED for one in found):
                 self.unnamed.append(scope)
                 return

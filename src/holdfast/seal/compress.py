@@ -28,8 +28,6 @@ MAX_PLAIN = 256 << 20
 # What the formats can at most achieve; a header that promises more lies.
 _MOST = {LZ4: 256, ZSTD: 32_768}
 
-_local = threading.local()
-
 
 def squeeze(data: bytes, wanted: int | None = None) -> tuple[int, bytes]:
     """(method, bytes): compressed if it saves a tenth, else the data itself with method 0.
@@ -43,7 +41,7 @@ def squeeze(data: bytes, wanted: int | None = None) -> tuple[int, bytes]:
     if wanted == LZ4 or (wanted is None and length <= LZ4_UP_TO):
         method, small = LZ4, lz4.block.compress(data, store_size=False)
     if wanted == ZSTD or (wanted is None and len(small) * 3 > length * 2):
-        method, small = ZSTD, _compressor().compress(data)
+        method, small = ZSTD, _local.compressor.compress(data)
     if len(small) * 10 > length * 9:
         return NONE, data
     return method, small
@@ -52,13 +50,6 @@ def squeeze(data: bytes, wanted: int | None = None) -> tuple[int, bytes]:
 def pad(data: bytes) -> bytes:
     """Data of a length that tells little about it: a mark, and then zeros."""
     return data + b"\x80" + bytes(-(len(data) + 1) % BLOCK)
-
-
-def _unpadded(data: bytes, length: int) -> tuple[bytes, int]:
-    plain = data.rstrip(b"\0")
-    if len(data) != length or plain[-1:] != b"\x80":
-        raise DamagedRecordError("a padded record does not have the length or the end it should")
-    return plain[:-1], len(plain) - 1
 
 
 def expand(method: int, data: bytes, plain_length: int) -> bytes:
@@ -70,7 +61,10 @@ def expand(method: int, data: bytes, plain_length: int) -> bytes:
     if method == NONE:
         plain = data
     elif method == PADDED:
-        plain, plain_length = _unpadded(data, plain_length)
+        plain = data.rstrip(b"\0")
+        if len(data) != plain_length or plain[-1:] != b"\x80":
+            raise DamagedRecordError("a padded record does not have the length or end it should")
+        return plain[:-1]
     elif method not in _MOST:
         raise FormatError(
             f"a record is compressed with method {method}, which this version does not know; "
@@ -78,43 +72,31 @@ def expand(method: int, data: bytes, plain_length: int) -> bytes:
         )
     elif plain_length > min(MAX_PLAIN, _MOST[method] * (len(data) + 1)):
         raise DamagedRecordError("a compressed record claims an impossible length")
-    elif method == LZ4:
-        plain = _lz4(data, plain_length)
     else:
-        plain = _zstd(data, plain_length)
+        plain = _expanded(method, data, plain_length)
     if len(plain) != plain_length:
         raise DamagedRecordError("a record does not have the length that its header states")
     return plain
 
 
-def _lz4(data: bytes, plain_length: int) -> bytes:
+def _expanded(method: int, data: bytes, plain_length: int) -> bytes:
     try:
-        plain: bytes = lz4.block.decompress(data, uncompressed_size=plain_length)
-    except (lz4.block.LZ4BlockError, ValueError, OverflowError):
-        raise DamagedRecordError("a compressed record cannot be expanded") from None
-    return plain
-
-
-def _zstd(data: bytes, plain_length: int) -> bytes:
-    try:
+        if method == LZ4:
+            return bytes(lz4.block.decompress(data, uncompressed_size=plain_length))
         # The library believes the frame's own size and ignores max_output_size: look first.
         if zstandard.frame_content_size(data) != plain_length:
             raise DamagedRecordError("a compressed record states another length than its header")
-        return _decompressor().decompress(data, allow_extra_data=False)
-    except zstandard.ZstdError:
+        return bytes(_local.decompressor.decompress(data, allow_extra_data=False))
+    except (lz4.block.LZ4BlockError, zstandard.ZstdError, ValueError, OverflowError):
         raise DamagedRecordError("a compressed record cannot be expanded") from None
 
 
-def _compressor() -> zstandard.ZstdCompressor:
-    # These objects may not be used by two threads at once.
-    made: zstandard.ZstdCompressor | None = getattr(_local, "compressor", None)
-    if made is None:
-        made = _local.compressor = zstandard.ZstdCompressor(level=1, write_content_size=True)
-    return made
+class _Local(threading.local):
+    """Of each thread: these objects may not be used by two at once."""
+
+    def __init__(self) -> None:
+        self.compressor = zstandard.ZstdCompressor(level=1, write_content_size=True)
+        self.decompressor = zstandard.ZstdDecompressor()
 
 
-def _decompressor() -> zstandard.ZstdDecompressor:
-    made: zstandard.ZstdDecompressor | None = getattr(_local, "decompressor", None)
-    if made is None:
-        made = _local.decompressor = zstandard.ZstdDecompressor()
-    return made
+_local = _Local()

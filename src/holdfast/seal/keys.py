@@ -315,22 +315,19 @@ def read_secret(path: Path, what: str) -> bytes:
     except OSError as error:
         raise _cannot("read", path, what, error) from None
     try:
-        _refuse_unsafe(os.fstat(handle), path, what)
+        mode = os.fstat(handle).st_mode
+        if not stat.S_ISREG(mode):
+            raise UnsafePlaceError(f"the {what} {path} is not an ordinary file; give another path")
+        if os.name == "posix" and mode & 0o077:
+            raise UnsafePlaceError(
+                f"the {what} {path} can be read or written by other users: run `chmod 600 {path}`, "
+                "and make a new key if someone may have seen it"
+            )
         return os.read(handle, LARGEST)
     except OSError as error:
         raise _cannot("read", path, what, error) from None
     finally:
         os.close(handle)
-
-
-def _refuse_unsafe(found: os.stat_result, path: Path, what: str) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        raise UnsafePlaceError(f"the {what} {path} is not an ordinary file; give another path")
-    if os.name == "posix" and found.st_mode & 0o077:
-        raise UnsafePlaceError(
-            f"the {what} {path} can be read or written by other users: run `chmod 600 {path}`, "
-            "and make a new key if someone may have seen it"
-        )
 
 
 def check_home(path: Path, what: str) -> None:

@@ -242,7 +242,7 @@ class SqliteStorage(Ranges):
             return
         if not self._ready() or (alone and guard.half_made(self.path)):
             files.create(self.path, self._on_busy, private=self._private)
-        elif alone and guard.left_log(self.path):
+        elif alone and guard.file_size(self.path + "-wal") and not guard.in_use(self.path):
             files.settle_log(self.path, self._on_busy)
 
     def _open(self) -> None:

@@ -207,7 +207,7 @@ def check_header(path: str) -> None:
     if len(head) < _HEADER or not head.startswith(MAGIC):
         if half_made(path):
             return  # SQLite rolls it back; the schema is checked afterwards
-        raise not_a_store(path)
+        raise damaged(path) if was_store(path) else not_a_store(path)
     format_number, application = struct.unpack(">60xI4xI28x", head)
     check_format(path, application, format_number)
     if int.from_bytes(head[16:18], "big") != PAGE:  # SQLite would take the log for another's
@@ -217,6 +217,11 @@ def check_header(path: str) -> None:
 def not_a_store(path: str) -> NotAStoreError:
     """The error for a file that is no database."""
     return NotAStoreError(f"{path!r} is not a store; name another file")
+
+
+def was_store(path: str) -> bool:
+    """Whether a store was opened at the path before: its lock stays with it."""
+    return os.path.exists(path + ".lock")
 
 
 def frozen(path: str) -> bool:
@@ -251,7 +256,8 @@ def foreign(path: str, name: str) -> ForeignSchemaError:
     """The error for a schema that is not exactly ours."""
     return ForeignSchemaError(
         f"{path!r} holds {name}, which Holdfast did not make or which it misses; "
-        "nothing was touched: remove what was added, or restore the file from a backup"
+        "nothing was touched: remove what was added; if nothing was, the file is damaged: run "
+        f"`holdfast --store {shlex.quote(path)} repair`, or restore it from a backup"
     )
 
 
@@ -355,11 +361,6 @@ def in_use(path: str) -> bool:
     return False
 
 
-def left_log(path: str) -> bool:
-    """Whether there is a log that nobody has open: a process ended without moving it."""
-    return file_size(path + "-wal") > 0 and not in_use(path)
-
-
 def rewrite_wal(path: str) -> None:
     """Write a leftover log's bytes again in place, and sync them.
 
@@ -370,8 +371,14 @@ def rewrite_wal(path: str) -> None:
     """
     try:
         fd = os.open(path + "-wal", os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
+        at = 0
         try:
-            _rewrite(fd)
+            while chunk := os.pread(fd, _COPY, at):
+                done = 0
+                while done < len(chunk):
+                    done += os.pwrite(fd, chunk[done:], at + done)
+                at += len(chunk)
+            os.fsync(fd)
         finally:
             os.close(fd)
         sync_folder(path)
@@ -381,16 +388,6 @@ def rewrite_wal(path: str) -> None:
             f"({error.strerror}); nothing can be acknowledged before: check the disk, or open "
             "the store with read_only=True"
         ) from None
-
-
-def _rewrite(fd: int) -> None:
-    at = 0
-    while chunk := os.pread(fd, _COPY, at):
-        done = 0
-        while done < len(chunk):
-            done += os.pwrite(fd, chunk[done:], at + done)
-        at += len(chunk)
-    os.fsync(fd)
 
 
 def sync_folder(path: str) -> None:

@@ -66,7 +66,8 @@ def look(path: str) -> list[str]:
     """What is wrong with a store's file, also if it cannot be opened; another file is refused."""
     with open(path, "rb") as file:
         page, number = file.read(PAGE), guard.APPLICATION_ID.to_bytes(4, "big")
-    if page[68:72] != number and not any(sql.encode() in page for sql in files.TABLES.values()):
+    ours = page[68:72] == number or any(sql.encode() in page for sql in files.TABLES.values())
+    if not ours and not guard.was_store(path):
         raise guard.not_a_store(path)
     if not page.startswith(_BEGIN):
         return ["the header of the file is damaged"]

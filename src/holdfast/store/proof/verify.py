@@ -115,7 +115,9 @@ class _Run(Verification):
         found = self.directory.ledgers
         if scope is not None:
             found = [ledger for ledger in found if ledger.scope == scope]
-            if not found and not self._damaged_row(scope):
+            row = (b"D" + self.core.tag(b"directory", str(scope))).hex()
+            if not found and not any(one.row.startswith(row) for one in self.report.findings):
+                # Nor is it there with a row in the directory that cannot be read.
                 raise ScopeNotFoundError(f"there is no scope {scope} in this store")
         named = any((str(ledger.scope), ledger.number) == start[:2] for ledger in found)
         gone = start == _BEGINNING or start[1] in self.directory.erased or self.report.findings
@@ -140,11 +142,6 @@ class _Run(Verification):
             # Of what could not be read nothing can be counted.
             self.whole = False
             self.find("damage", place, str(error), scope)
-
-    def _damaged_row(self, scope: Scope) -> bool:
-        """Whether a scope may be there, but its row in the directory cannot be read."""
-        named = (b"D" + self.core.tag(b"directory", str(scope))).hex()
-        return any(one.row.startswith(named) for one in self.report.findings)
 
     def _storage(self) -> list[tuple[str, str]]:
         """What no read shows: the engine's own check of its files."""

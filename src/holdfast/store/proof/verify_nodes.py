@@ -279,7 +279,9 @@ class UploadCheck:
             self.note_since(self.read)  # one may have been finished meanwhile
             for number in sorted(unknown - self.named.keys()):
                 key = rows.pack(self._line(b"V"), number, 1)
-                if not self._is_stored(number):
+                lows = [rows.entry(self._line(kind), number) for kind in (b"V", b"N")]
+                scan = self.ledger.storage.scan
+                if not any(scan(low, rows.after(low), limit=1) for low in lows):
                     continue  # given up meanwhile: its pin went last
                 self.find("unaccounted", key, "no entry names these values, and no pin")
         if self._damaged:
@@ -288,11 +290,6 @@ class UploadCheck:
     def _tells(self) -> bool:
         """Whether a timeline tells of a loss: what lost entries named may be used by others."""
         return any(newest_told(self.ledger, number) is not None for number in self.read)
-
-    def _is_stored(self, number: int) -> bool:
-        prefixes = [rows.entry(self._line(kind), number) for kind in (b"V", b"N")]
-        scan = self.ledger.storage.scan
-        return any(scan(prefix, rows.after(prefix), limit=1) for prefix in prefixes)
 
     def _line(self, kind: bytes) -> bytes:
         return rows.line(kind, self.ledger.number, rows.UPLOADS)
@@ -324,7 +321,9 @@ class UploadCheck:
         try:
             for index, data in enumerate(self.ledger.atoms_in(key, row)):
                 place: Place = (rows.UPLOADS, number, ordinal, index)
-                node = self.ledger.trees.unpack(data, _hash_of(self.ledger, data), place)
+                # That it is the right one is checked with its parent.
+                hash_ = self.ledger.commit_node(msgspec.msgpack.decode(data)[0])
+                node = self.ledger.trees.unpack(data, hash_, place)
                 for _, ref, hint in node.elements if node.level == 0 else ():
                     if ref[0] == refs.ATOM and hint[0] != rows.UPLOADS:
                         elsewhere.setdefault(hint[:3], []).append((hint[3], ref))
@@ -359,9 +358,3 @@ class UploadCheck:
         return any(
             type(p) is tuple and p[0] == rows.UPLOADS and p[1] in self._damaged for p in lies
         )
-
-
-def _hash_of(ledger: Ledger, data: bytes) -> bytes:
-    """The hash of a stored node; that it is the right one is checked with its parent."""
-    canonical: bytes = msgspec.msgpack.decode(data)[0]
-    return ledger.commit_node(canonical)

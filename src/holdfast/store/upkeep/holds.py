@@ -159,16 +159,12 @@ def held(
             found.append(Held(one, "operation", operation, on_error))
         elif one.type == "recovery" and said(one.metadata, "recovery", ""):
             found.append(Held(one, "recovery"))
-        elif _may_be_backup(handle, one):
-            found.append(Held(one, "restore"))
+        else:
+            backup = True
+            with suppress(StateIntegrityError):  # it leaves that open: what may be needed stays
+                backup = is_backup(handle, one)
+            found += [Held(one, "restore")] if backup else []
     return found
-
-
-def _may_be_backup(handle: LineHandle, one: Checkpoint) -> bool:
-    try:
-        return is_backup(handle, one)
-    except StateIntegrityError:  # damage leaves it open: what may be needed stays
-        return True
 
 
 def is_backup(handle: LineHandle, one: Checkpoint) -> bool:
