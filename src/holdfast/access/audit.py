@@ -32,7 +32,6 @@ from holdfast.store.inner import (
     Gate,
     GateReading,
     Ledger,
-    LineHandle,
     Operation,
     StoreHandle,
     Terms,
@@ -191,12 +190,18 @@ class Audit(Startable):
                 continue
             if limit is not None and len(found) >= limit:
                 break
-            found.append(_read(names, ledger, time, cause, line, entry, tags))
+            keys: list[str | None] = [None] * len(tags)
+            timeline = None
+            if ledger is not None:
+                keys = names.keys(ledger, line, entry, tags)
+                timeline = names.timeline(ledger, line)
+            known = ledger.scope if ledger is not None else None
+            found.append(Read(moment(time), cause, known, timeline, entry, tuple(keys)))
         return found
 
     def _kept(self, low: int) -> Iterator[Any]:
         """Notes, newest first, from those on that were committed with one of a time."""
-        reader = self._line().reader
+        reader = self._handle.line(SCOPE).reader
         for key in reversed(reader.keys(PREFIX, None, f"{PREFIX}{low:016x}")):
             yield from reversed(reader.get(key, []))
 
@@ -207,25 +212,12 @@ class Audit(Startable):
         The past of `custom:$audit` keeps them until that is pruned.
         """
         end = f"{PREFIX}{microseconds(before):016x}"
-        old = [key for key in self._line().reader.keys(PREFIX, None, "") if key < end]
+        old = [key for key in self._handle.line(SCOPE).reader.keys(PREFIX, None, "") if key < end]
         for start in range(0, len(old), TOGETHER):
             operations = [Operation("delete", key) for key in old[start : start + TOGETHER]]
             target: Asked = (SCOPE, "main", operations, {}, None)
             self._core.run(build_change(self._core, [target], cause=_CAUSE))
         return len(old)
-
-    def _line(self) -> LineHandle:
-        return self._handle.line(SCOPE)
-
-
-def _read(
-    names: Names, ledger: Any, time: int, cause: Cause, line: int, entry: int, tags: list[bytes]
-) -> Read:
-    if ledger is None:
-        return Read(moment(time), cause, None, None, entry, (None,) * len(tags))
-    keys = names.keys(ledger, line, entry, tags)
-    timeline = names.timeline(ledger, line)
-    return Read(moment(time), cause, ledger.scope, timeline, entry, tuple(keys))
 
 
 class _Noting(Gate):

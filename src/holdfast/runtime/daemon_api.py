@@ -35,7 +35,8 @@ def _call(method: str, /, *places: str, **renamed: str) -> Callable[[Any], Answe
             try:
                 signature(function).bind(*args, **named)
             except TypeError as error:
-                raise InvalidInputError(f"{error}; it takes {_taken(function)}") from None
+                known = ", ".join(signature(function).parameters)
+                raise InvalidInputError(f"{error}; it takes {known}") from None
             found = function(*args, **named)
             found = await found if isinstance(found, Awaitable) else found
             return found.items if isinstance(found, Page) else found
@@ -43,10 +44,6 @@ def _call(method: str, /, *places: str, **renamed: str) -> Callable[[Any], Answe
         return answer
 
     return make
-
-
-def _taken(function: Any) -> str:
-    return ", ".join(signature(function).parameters)
 
 
 def _queue(method: str, *places: str, **renamed: str) -> Callable[[Any], Answer]:

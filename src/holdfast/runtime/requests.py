@@ -340,19 +340,20 @@ class Requests:
             self._background.wake()
 
     def _work_at(self, session: str) -> float | None:
-        """The same of a session in the store; seconds until it is worth while again."""
+        """The same; seconds until it is worth while again."""
         desk = self._desks.get(session)
-        if desk is None or desk.lease.over:
+        begins = desk is None or desk.lease.over
+        if desk is None or begins:
             lease = taken(Asking(self._core, lease_name("request", session), LEASE, 0, None))
             desk = _Desk(lease, self._mailbox(session))
-            with lease.fencing():
-                desk.mailbox.interrupted()  # of whoever held the lease before, and ended
-                self._tell_set_aside(session, desk.mailbox)
             with self._lock:
                 self._desks[session] = desk
         desk.quiet, desk.mark = inf, None
         try:
             with desk.lease.fencing():
+                if begins:
+                    desk.mailbox.interrupted()  # of whoever held the lease before, and ended
+                    self._tell_set_aside(session, desk.mailbox)
                 while not self._background._end.is_set():
                     due = self._next(session, desk)
                     if due is not None:

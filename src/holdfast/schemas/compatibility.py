@@ -50,17 +50,14 @@ def _paths(
     """The same; `led` are the references on the way, of which none is followed twice."""
     document, led = _resolved(root, document, led)
     required = set(document.get("required", ()))
-    inside = [(f".{name}", one, name in required) for name, one in _properties(document)]
+    named = document.get("properties", {})
+    inside = [(f".{name}", one, name in required) for name, one in named.items()]
     if "items" in document:
         inside.append(("[]", document["items"], False))
     for name, inner, must in inside:
         path = f"{before}{name}".removeprefix(".")
         yield path, _resolved(root, inner, led)[0], must
         yield from _paths(root, inner, path, led)
-
-
-def _properties(document: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    return list(document.get("properties", {}).items())
 
 
 def _resolved(
@@ -91,7 +88,8 @@ def unreadable(
     there = {path: (inner, must) for path, inner, must in paths_of(data) if path not in gone}
     problems = []
     for path, inner, must in paths_of(reader):
-        if path in filled or _below(path, filled):
+        # What a step fills inside of a mapping makes the mapping, too.
+        if path in filled or any(one.startswith(f"{path}.") for one in filled):
             continue
         if path not in there:
             if must:
@@ -103,7 +101,8 @@ def unreadable(
         problems += [f"{path}: {text}" for text in _narrowed(inner, old)]
     known = {path: inner for path, inner, _ in paths_of(reader)}
     known[""], before = _resolved(reader, reader, ())[0], _resolved(data, data, ())[0]
-    lost = [path for path in there if path not in known and _closed(known.get(_parent(path)))]
+    above = {path: path.rpartition(".")[0] for path in there}
+    lost = [path for path in there if path not in known and _closed(known.get(above[path]))]
     problems += [f"{path} is not a field any more" for path in lost]
     for path, inner in known.items():
         old = before if not path else there.get(path, ({},))[0]
@@ -112,17 +111,8 @@ def unreadable(
     return problems
 
 
-def _parent(path: str) -> str:
-    return "" if "." not in path else path.rpartition(".")[0]
-
-
 def _closed(document: Any) -> bool:
     return isinstance(document, Mapping) and document.get("additionalProperties") is False
-
-
-def _below(path: str, filled: set[str]) -> bool:
-    """Whether a step fills something inside of a mapping, which is made by that."""
-    return any(one.startswith(f"{path}.") for one in filled)
 
 
 def _narrowed(new: Any, old: Any) -> list[str]:
