@@ -76,7 +76,6 @@ def test_the_documents_backup_is_set_up(
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     text = DOCUMENT % (sealed.path, sealed.key, sealed.signer)
     config = Configuration.from_yaml(text)
-    assert config.unavailable == ()
     with sync.recovery.set_up(config, initial={"task": 1}, start=False) as managed:
         assert managed.report.backup == "s3://kai-agent-states"
         assert managed.backups is not None

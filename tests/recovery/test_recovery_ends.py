@@ -12,12 +12,10 @@ from holdfast import sync
 from holdfast.errors import (
     HoldfastError,
     InvalidInputError,
-    LeaseHeldError,
     MissingError,
     RecoveryFailedError,
 )
 from holdfast.recovery.records import Record
-from holdfast.recovery.run import recovering_lease
 
 NAIVE = datetime.now(UTC).replace(tzinfo=None)
 STEPS = [{"type": "backup_current"}, {"type": "locate_checkpoint"}, {"type": "restore_state"}]
@@ -200,39 +198,6 @@ def test_what_was_asked_for_and_is_not_there_is_refused(store: sync.Store) -> No
     with pytest.raises(InvalidInputError, match="either point or at"):
         recovery.recover(state, point="good", at=datetime.now(UTC))
     assert recovery.reports(state) == []
-    assert state.get("plan") == "odd"
-
-
-def test_what_an_abandoned_one_had_put_back_stands_and_is_told(place: Place) -> None:
-    store = place.open()
-    state = agent(store)
-    killed(store, state, "validate_state")
-    assert state.get("plan") == "good"
-    recovery = sync.recovery.Recovery(store)
-    (left,) = recovery.reports(state)
-    done = recovery.abandon(left.id)
-    assert done.why.startswith("abandoned; it had put back main@")
-    assert done.why.endswith("and that stands")
-    assert "entries after it" in done.lost
-
-
-def test_one_that_nobody_wants_any_more_is_abandoned(place: Place) -> None:
-    store = place.open()
-    state = agent(store)
-    killed(store, state, "locate_checkpoint")
-    recovery = sync.recovery.Recovery(store)
-    (left,) = recovery.reports(state)
-    with (
-        place.open().lease(recovering_lease(state.scope), duration=30),
-        pytest.raises(LeaseHeldError),
-    ):
-        recovery.abandon(left.id)
-    done = recovery.abandon(left.id, "mended by hand")
-    assert (done.status, done.why) == ("failed", "abandoned: mended by hand")
-    for id_ in (left.id, "nope"):
-        with pytest.raises(MissingError, match="is unfinished"):
-            recovery.abandon(id_)
-    assert recovery.resume(state) == []
     assert state.get("plan") == "odd"
 
 

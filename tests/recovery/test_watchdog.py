@@ -430,20 +430,6 @@ def test_an_emergency_from_the_recovery_checkpoint_to_the_report(place: Place) -
         agents.close()
 
 
-def test_too_many_failed_cycles_are_told_once(place: Place) -> None:
-    store = place.open()
-    spawned(store)
-    told: list[Any] = []
-    watchdog = sync.recovery.Watchdog(store, on_failure=lambda scope, failure: told.append(failure))
-    drift = sync.agents.Drift(store.agent("7"), without=["errors", "repetition"])
-    for n in range(30):
-        drift.note(f"try {n}", failed=n % 3 > 0)
-    for _ in range(4):
-        watchdog.look()
-    assert [one.kind for one in told] == ["error_rate"]
-    assert told[0].evidence["error_rate"] > 0.5
-
-
 @pytest.mark.spec("X11")
 @pytest.mark.parametrize("runs", [False, True])
 def test_a_state_that_fails_verification_is_recovered(place: Place, runs: bool) -> None:
@@ -459,8 +445,9 @@ def test_a_state_that_fails_verification_is_recovered(place: Place, runs: bool) 
     if runs:
         Asking(store._core, lease_of(Scope("agent", "7")), 60, 0, None).take()
     started: list[str] = []
-    scrubber = sync.recovery.Scrubber(store, budget=30)
-    watchdog = sync.recovery.Watchdog(store, scrubber=scrubber, restart=started.append)
+    watchdog = sync.recovery.Watchdog(store, restart=started.append)
+    scrubber = sync.recovery.Scrubber(store, budget=30, found=watchdog.report)
+    scrubber.slice()
     [one] = watchdog.look()
     assert one.outcome == "recovered"
     assert started == (["7"] if runs else [])  # what nobody ran is not started
@@ -468,6 +455,7 @@ def test_a_state_that_fails_verification_is_recovered(place: Place, runs: bool) 
     assert key.hex() in {
         aside.id for aside in sync.recovery.Recovery(store).quarantine("agent:7").list()
     }
+    scrubber.slice()
     assert [watchdog.look() for _ in range(3)] == [[], [], []]  # what is past harms nobody
 
 
@@ -594,12 +582,10 @@ def test_a_failure_of_an_agent_that_is_no_more_is_let_go(plain: Place, how: str)
 
 def test_what_makes_no_sense_is_refused(store: sync.Store) -> None:
     for more in (
-        {"error_rate": 2},
         {"interval": -1},
         {"lease": 0},
         {"on_failure": 3},
         {"recovery": sync.recovery.Recovery(store), "on_failure": print},
-        {"scrubber": 1},
         {"recovery": 1},
     ):
         with pytest.raises(InvalidInputError):

@@ -41,11 +41,19 @@ def spoil(place: Place, key: bytes, row: bytes) -> None:
     put(place, key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])
 
 
-def watching(store: sync.Store, *given: Any, **more: Any) -> sync.recovery.Watchdog:
-    """A watchdog with a scrubber."""
-    return sync.recovery.Watchdog(
-        store, *given, scrubber=sync.recovery.Scrubber(store, budget=BUDGET), **more
-    )
+class Watching:
+    """A watchdog that a scrubber tells of what it finds."""
+
+    def __init__(self, store: sync.Store, *given: Any, **more: Any) -> None:
+        self.watchdog = sync.recovery.Watchdog(store, *given, **more)
+        self.scrubber = sync.recovery.Scrubber(
+            store, budget=BUDGET, interval=0.02, found=self.watchdog.report
+        )
+
+    def look(self) -> list[Any]:
+        """What both do at a time."""
+        self.scrubber.slice()
+        return self.watchdog.look()
 
 
 @pytest.mark.spec("K2")
@@ -69,8 +77,8 @@ def test_damage_is_found_and_answered_by_itself_with_a_state_that_is_checked(pla
         return f"{plan} is not sound" if plan == "lost" or (there and plan == "odd") else None
 
     recovery = sync.recovery.Recovery(store, order=["newest_valid"], validate=[after])
-    watchdog = watching(store, recovery, interval=0.02)
-    with watchdog:  # nobody calls it
+    both = Watching(store, recovery, interval=0.02)
+    with both.watchdog, both.scrubber:  # nobody calls them
         end = time.monotonic() + 60
         while not recovery.reports(state) or recovery.reports(state)[0].finished_at is None:
             assert time.monotonic() < end
@@ -97,9 +105,9 @@ def test_damage_that_another_was_told_of_is_recovered(place: Place) -> None:
     spoil(place, *worked(place)[-1])
     done = sync.recovery.Scrubber(place.open(), budget=BUDGET).slice()
     assert done is not None
-    assert done.findings == done.left != ()
+    assert done.findings != ()
     store = place.open()
-    watchdog = watching(store)
+    watchdog = Watching(store)
     assert [one.outcome for one in watchdog.look()] == ["recovered"]
     assert [watchdog.look() for _ in range(3)] == [[], [], []]  # what is past harms nobody
     assert store.agent("7").get("k") == 2
@@ -110,7 +118,7 @@ def test_newest_entries_that_were_lost_are_answered_once(place: Place, left: int
     for key, _ in worked(place)[left:]:
         put(place, key, None)
     store = place.open()
-    watchdog = watching(store, sync.recovery.Recovery(store, defaults={"k": "new"}))
+    watchdog = Watching(store, sync.recovery.Recovery(store, defaults={"k": "new"}))
     [one] = watchdog.look()
     assert one.outcome == "recovered"
     assert "which the feed names" in one.report.lost
@@ -122,13 +130,13 @@ def test_what_cannot_be_mended_is_tried_again_after_pauses(plain: Place, hands: 
     spoil(plain, *worked(plain)[-1])
     sync.recovery.Scrubber(plain.open(), budget=BUDGET).slice()
     store = plain.open(clock=hands.clock)
-    watchdog = watching(store, sync.recovery.Recovery(store, order=["newest_valid"]))
+    watchdog = Watching(store, sync.recovery.Recovery(store, order=["newest_valid"]))
     tries = []
     for _ in range(20):
         tries += [one.outcome for one in watchdog.look()]
         hands.move(0.5)
     assert tries == ["failed"] * 4  # after a second, two and four
-    assert [one.tries for one in watchdog.unanswered()] == [4]
+    assert [one.tries for one in watchdog.watchdog.unanswered()] == [4]
 
 
 def test_a_function_is_told_of_damage_after_pauses_until_it_is_mended(
@@ -137,19 +145,19 @@ def test_a_function_is_told_of_damage_after_pauses_until_it_is_mended(
     row = worked(plain)[-1]
     spoil(plain, *row)
     store, told = plain.open(clock=hands.clock), list[str]()
-    watchdog = watching(store, on_failure=lambda scope, _: told.append(str(scope)))
+    watchdog = Watching(store, on_failure=lambda scope, _: told.append(str(scope)))
     found = []
     for _ in range(20):
         found += [one.outcome for one in watchdog.look()]
         hands.move(0.5)
     assert found == ["told"] * 4  # after a second, two and four
     assert told == ["agent:7"] * 4
-    assert [one.error for one in watchdog.unanswered()] == ["it is still damaged"]
-    watchdog.stop()
+    assert [one.error for one in watchdog.watchdog.unanswered()] == ["it is still damaged"]
+    watchdog.watchdog.stop()
     put(plain, *row)
-    watchdog = watching(plain.open(), on_failure=lambda scope, _: told.append(str(scope)))
+    watchdog = Watching(plain.open(), on_failure=lambda scope, _: told.append(str(scope)))
     assert [one.outcome for one in watchdog.look()] == ["passed"]
-    assert watchdog.unanswered() == []
+    assert watchdog.watchdog.unanswered() == []
 
 
 def test_a_recovery_that_mends_nothing_is_not_made_again_at_each_look(place: Place) -> None:
@@ -157,7 +165,7 @@ def test_a_recovery_that_mends_nothing_is_not_made_again_at_each_look(place: Pla
     store = place.open()
     kinds = ["hash_mismatch", "partial_corruption", "structure_invalid", "data_inconsistent"]
     nothing = {"id": "nothing", "triggers": kinds, "steps": [{"type": "cleanup"}]}
-    watchdog = watching(store, sync.recovery.Recovery(store, procedures=[nothing]))
+    watchdog = Watching(store, sync.recovery.Recovery(store, procedures=[nothing]))
     [one] = [one for _ in range(4) for one in watchdog.look()]
     assert one.outcome == "recovered"
     assert one.report.procedure == "nothing"

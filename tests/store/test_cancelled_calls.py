@@ -282,9 +282,9 @@ def test_every_call_that_changes_something_is_here() -> None:
         blame checkpoints class_of declared diff exists find get get_many history item items keys length
         log prove read_range replay root slice tail timelines correlated keyring leases position
         scopes stats subjects verify witness held inspect locate of plan marked health
-        notices procedures report reports select statistics why_kept
+        kept notices procedures report reports select statistics why_kept
     """
-    alike = "abandon add_key close finish lift unpin deliver recover_group resume"
+    alike = "add_key close finish lift unpin deliver recover_group resume"
     saved, recovery = holdfast.checkpoints, holdfast.recovery
     for face in (
         *(holdfast.State, holdfast.Store, recovery.Recovery),

@@ -25,10 +25,9 @@ from holdfast.recovery.records import recovered_agents
 from holdfast.recovery.recovery import Recovery
 from holdfast.recovery.report import RecoveryReport
 from holdfast.recovery.scrub import Scrubber
-from holdfast.store.inner import handle_of
+from holdfast.store.inner import handle_of, write
 from holdfast.store.names.whole_files import write_whole
 
-FORMATS = {".md": "markdown", ".markdown": "markdown", ".json": "json"}
 _LOCATING = ("name", "type", "tag", "trigger", "before")
 
 
@@ -52,7 +51,7 @@ _LOCATING = ("name", "type", "tag", "trigger", "before")
 @click.option("--strategy", "order", multiple=True, help="Try these, in this order.")
 @flag("--dry-run", "Say what would be done, and do nothing.")
 @click.option("--wait", type=click.FloatRange(0), default=0, help="Seconds, if another is at it.")
-@option("--report=page", "FILE", "Write the report: .md or .json.")
+@option("--report=page", "FILE", "Write the report: .txt or .json.")
 def recover(session: Session, /, scope: str, **given: Any) -> int:
     """Bring an agent back to a good state, by a procedure, with a report.
 
@@ -133,8 +132,8 @@ def check_page(path: str | None) -> None:
     """Refuse a file that no report can be written to, before anything is done."""
     if path is None:
         return
-    if Path(path).suffix.lower() not in FORMATS:
-        raise InvalidInputError(f"a report is written as {', '.join(FORMATS)}: name the file so")
+    if Path(path).suffix.lower() not in (".txt", ".json"):
+        raise InvalidInputError("a report is written as .txt or .json: name the file so")
     if Path(path).is_dir():
         raise InvalidInputError("the report cannot be written over a folder: name a file")
     if not Path(path).parent.is_dir():
@@ -144,17 +143,8 @@ def check_page(path: str | None) -> None:
 def write_page(report: RecoveryReport, path: str | None) -> None:
     """Write a report to a file, in the form that its name says."""
     if path is not None:
-        text = page_of(report, FORMATS[Path(path).suffix.lower()])
-        write_whole(path, [text.encode("utf-8", "backslashreplace")])
-
-
-def page_of(report: RecoveryReport, form: str) -> str:
-    """A report as a page."""
-    if form == "json":
-        from holdfast.store.inner import write
-
-        return write(plain(report), indent=2) + "\n"
-    return report.markdown()
+        text = str(report) if path.lower().endswith(".txt") else write(plain(report), indent=2)
+        write_whole(path, [f"{text}\n".encode("utf-8", "backslashreplace")])
 
 
 # ---- what became of recoveries -----------------------------------------------------------------
@@ -244,13 +234,10 @@ def list_(session: Session, scope: str | None, limit: int) -> None:
 
 
 @recovery.verb("show SCOPE [ID]")
-@click.option("--format", "form", type=click.Choice(sorted(set(FORMATS.values()))), help="A page.")
-@click.option("-o", "--output", "page", metavar="FILE", help="Write it: .md or .json.")
-def show(session: Session, scope: str, id: str | None, form: str | None, page: str | None) -> None:
+@click.option("-o", "--output", "page", metavar="FILE", help="Write it: .txt or .json.")
+def show(session: Session, scope: str, id: str | None, page: str | None) -> None:
     """The report of a recovery of an agent; by default of the newest."""
     check_page(page)
-    if session.json and form not in (None, "json"):
-        raise InvalidInputError("give either --json or --format: one form is written")
     with session.reading() as store:
         made = Recovery(store)
         state = session.state(store, scope, new=True)  # its recoveries are there without it
@@ -258,10 +245,7 @@ def show(session: Session, scope: str, id: str | None, form: str | None, page: s
     if not found:
         raise MissingError(f"{scope} has had no recovery; `holdfast recovery list` shows them")
     write_page(found[0], page)
-    if form is not None:
-        lines = page_of(found[0], form).split("\n")
-        click.echo("\n".join(map(output.clean, lines)), nl=False)
-    elif page is None:
+    if page is None:
         session.tell(found[0], found[0])
 
 
@@ -282,16 +266,6 @@ def resume(session: Session, scope: str, wait: float, machines: tuple[str, ...])
     nothing = f"{scope}: no recovery was left unfinished, or somebody is at it"
     session.tell({"recoveries": done}, *done, None if done else nothing)
     return 0 if all(one.success for one in done) else UNRECOVERED
-
-
-@recovery.verb("abandon ID")
-@click.option("--reason", default="", help="Kept with its report.")
-def abandon(session: Session, id: str, reason: str) -> None:
-    """End a recovery that never ended; the agent stays as it is."""
-    with session.writing() as store:
-        done = Recovery(store).abandon(id, reason)
-    told = f"recovery {done.id} of {done.agent}: {done.status}, {done.why}"
-    session.tell({"id": done.id, "status": done.status, "why": done.why}, told)
 
 
 @recovery.verb("stats [SCOPE]")

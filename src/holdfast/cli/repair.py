@@ -310,11 +310,12 @@ class _Damage:
         return scopes
 
     def _plan(self, scope: str, found: list[Finding]) -> None:
-        from holdfast.recovery.strategies import readable
+        from holdfast.recovery.strategies import unreadable
 
         given = "none of those given has it whole" if self.copies else "--copy"
         state = self._store.scope(scope)
-        if readable(handle_of(state)) and Tails(handle_of(self._store)).lost(state.scope) is None:
+        tail = Tails(handle_of(self._store)).lost(state.scope)
+        if unreadable(handle_of(state)) is None and tail is None:
             named = list(dict.fromkeys(one.place for one in found))
             places = ", ".join(named[:3]) + (", …" if len(named) > 3 else "")
             if self._accept and all(one.message == _UNNAMED for one in found):

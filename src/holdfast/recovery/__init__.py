@@ -31,10 +31,9 @@ HOMES = {
     "holdfast.recovery.failures": "AgentFailure",
     "holdfast.recovery.heal": "Healed",
     "holdfast.recovery.health": "Concern Health",
-    "holdfast.recovery.notices": "RecoveryNotice",
     "holdfast.recovery.procedure": "Procedure RecoveryStep",
     "holdfast.recovery.quarantine": "Quarantined",
-    "holdfast.recovery.records": "KeptProcedure RecoveryStepResult",
+    "holdfast.recovery.records": "KeptProcedure RecoveryNotice RecoveryStepResult",
     "holdfast.recovery.recovery": "Recovery",
     "holdfast.recovery.report": "RecoveryPlan RecoveryReport RecoveryStatistics",
     "holdfast.recovery.scrub": "ScrubStatus Scrubbed Scrubber",
@@ -45,6 +44,6 @@ HOMES = {
     "holdfast.recovery.strategies": "RecoveryTarget UnfitTarget",
     "holdfast.recovery.watchdog": "Answered Unanswered Watchdog",
 }
-ASYNC = {"holdfast.recovery.setup.managed_async": "Managed set_up"}
+ASYNC = {"holdfast.recovery.setup.managed_async": "set_up"}
 __all__ = names_of(HOMES)
 __getattr__, __dir__ = lazy(__name__, HOMES, ASYNC)

@@ -1,11 +1,16 @@
 # Written by scripts/stubs.py from the blocking classes; not to be edited.
 
+import builtins
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from holdfast.agents.machines.definition import MachineDefinition
+from holdfast.backup import Backups
+from holdfast.checkpoints import Checkpoints, Policies
+from holdfast.checkpoints.create import CheckpointResult
+from holdfast.checkpoints.restore_request import RestoreResult
 from holdfast.errors import HoldfastError
 from holdfast.recovery.boot_recovery import BootItem as BootItem
 from holdfast.recovery.boot_recovery import BootReport as BootReport
@@ -14,12 +19,12 @@ from holdfast.recovery.failures import AgentFailure as AgentFailure
 from holdfast.recovery.heal import Healed as Healed
 from holdfast.recovery.health import Concern as Concern
 from holdfast.recovery.health import Health as Health
-from holdfast.recovery.notices import RecoveryNotice as RecoveryNotice
 from holdfast.recovery.procedure import Procedure as Procedure
 from holdfast.recovery.procedure import RecoveryStep as RecoveryStep
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.quarantine import Quarantined as Quarantined
 from holdfast.recovery.records import KeptProcedure as KeptProcedure
+from holdfast.recovery.records import RecoveryNotice as RecoveryNotice
 from holdfast.recovery.records import RecoveryStepResult as RecoveryStepResult
 from holdfast.recovery.report import RecoveryPlan as RecoveryPlan
 from holdfast.recovery.report import RecoveryReport as RecoveryReport
@@ -31,18 +36,71 @@ from holdfast.recovery.setup.alerts import Alert as Alert
 from holdfast.recovery.setup.alerts import Channel as Channel
 from holdfast.recovery.setup.configuration import BackupPlace as BackupPlace
 from holdfast.recovery.setup.configuration import Configuration as Configuration
+from holdfast.recovery.setup.managed import Beside
 from holdfast.recovery.setup.managed import RunningStatus as RunningStatus
 from holdfast.recovery.setup.managed import SetUp as SetUp
-from holdfast.recovery.setup.managed_async import Managed as Managed
 from holdfast.recovery.setup.managed_async import set_up as set_up
 from holdfast.recovery.setup.supervisor import PartStatus as PartStatus
 from holdfast.recovery.strategies import RecoveryTarget as RecoveryTarget
 from holdfast.recovery.strategies import UnfitTarget as UnfitTarget
 from holdfast.recovery.watchdog import Answered as Answered
 from holdfast.recovery.watchdog import Unanswered as Unanswered
+from holdfast.replicas import Replicas
+from holdfast.replicas.replica_sync import SyncReport
 from holdfast.store.inner import Finding
+from holdfast.store.names.items import Checkpoint, Entry
 from holdfast.store.names.scope import Scope
 from holdfast.store.state_async import State
+from holdfast.store.store_async import Store
+
+class Managed:
+    """An agent that was set up: its store, its state, and what takes care of them.
+
+    All that can be done with the agent's state is here: `checkpoint`, `restore`, `list`,
+    `validate`, `recover`, `synchronise`, `history` and `status`, with its policies in force.
+    """
+    def __init__(self, store: Store, config: Configuration, beside: Beside) -> None: ...
+    store: Store
+    state: State
+    backups: Backups | None
+    replicas: Replicas | None
+    recovery: Recovery
+    scrubber: Scrubber | None
+    policies: Policies
+    checkpoints: Checkpoints
+    report: SetUp
+    async def close(self) -> None:
+        """Stop all that runs beside the agent, each after what it is at; a store that was opened
+        for it is closed.
+        """
+    async def checkpoint(self, request: Any = "", **fields: Any) -> CheckpointResult:
+        """Make a checkpoint, as `Checkpoints.create` does; `sync=True` waits for the replicas."""
+    async def restore(self, request: Any = None, **fields: Any) -> RestoreResult:
+        """Return to a point, as `Checkpoints.restore` does."""
+    async def list(self, *, limit: int | None = None, **where: Any) -> builtins.list[Checkpoint]:
+        """Checkpoints of the agent, the newest first, as `Checkpoints.find` does."""
+    async def validate(self) -> builtins.list[str]:
+        """What is wrong with the agent's newest state: damage, or what a check refuses."""
+    async def recover(self, failure: Any = "unknown", **more: Any) -> RecoveryReport:
+        """Bring the agent back to a good state, as `Recovery.recover` does."""
+    async def synchronise(self) -> SyncReport:
+        """Bring all replicas up to now.
+
+        One that went its own way, for it was promoted, or the store was put back, is left as it is;
+        with `conflict_resolution: timestamp_wins` it follows again, once each scope has the state
+        whose newest entry is the later one, there or here.
+        """
+    async def history(self, *, limit: int | None = None) -> builtins.list[Entry]:
+        """What was written to the agent, the newest first, with who and why."""
+    async def status(self) -> RunningStatus:
+        """How the agent and all that runs beside it are now."""
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
 
 class Recovery:
     """Recovers the agents of a store, one recovery at a time for each agent, in any process.
@@ -173,12 +231,6 @@ class Recovery:
         since it began is ended as failed, and changes nothing: recover the agent anew. Gives also
         reports of those that did not succeed.
         """
-    async def abandon(self, id: str, reason: str = "") -> RecoveryReport:
-        """End a recovery that was begun and never ended.
-
-        The agent is left as it is, and nobody goes on with it; what it had put back stands,
-        and the report says so. If somebody is at it, `LeaseHeldError`.
-        """
     async def reports(self, agent: Any, limit: int | None = None) -> list[RecoveryReport]:
         """What became of an agent's recoveries, the newest first."""
     async def report(self, agent: Any, id: str) -> RecoveryReport:
@@ -224,9 +276,9 @@ class Scrubber:
     `copies` are other open stores of the same lineage. A slice takes about `budget` seconds, and
     every `interval` seconds there is one, inside the block or between `start` and `stop`; of
     several processes, one does it. Damaged rows are set aside; what cannot be healed is told to
-    `found(findings)`, once; if that raises, it is logged, and told again by the next pass. Each
-    slice reads the feed from its beginning, and nodes of the scope that it goes on with: give a
-    large store a large budget, seldom. Of the rows that belong to no scope, those of the directory
+    `found(findings)`, by each pass as long as it is so; what that raises is logged. Each slice
+    reads the feed from its beginning, and nodes of the scope that it goes on with: give a large
+    store a large budget, seldom. Of the rows that belong to no scope, those of the directory
     and of erased subjects are healed; the feed and those of change ids are verified alone. Without
     a copy, rows whose content follows from the rest are made again.
     """
@@ -260,9 +312,8 @@ class Watchdog:
 
     Looked at are the agents that somebody runs, by their leases (`Agents`, `Loop`): no beat for as
     long as the lease lasts (`missed_beats`), or the process is known to be gone (`agent_crash`);
-    alarms of `Drift` that stand for two looks (`drift`, `error_rate`), and a share of failed cycles
-    above `error_rate`; a state that cannot be read; and all that a `scrubber` finds of states that
-    cannot be read or have lost their newest entries, also if another was told of it before.
+    alarms of `Drift` that stand for two looks (`drift`, `error_rate`); and what a scrubber tells
+    (`report`) of states that cannot be read or have lost their newest entries.
     Of `states`, whoever runs them, the newest one is given to the checks of `recovery` (`validate`)
     when it is another: one that they refuse is `validation_failed`.
     Each failure is kept, then answered by `recovery` (one with its defaults if none is given), with
@@ -282,9 +333,7 @@ class Watchdog:
         *,
         on_failure: Callable[[Scope, AgentFailure], Any] | None = None,
         restart: Callable[[str], Any] | None = None,
-        scrubber: Scrubber | None = None,
         states: Sequence[Scope] = (),
-        error_rate: float = 0.5,
         interval: float = 5.0,
         lease: float = 30.0,
     ) -> None: ...

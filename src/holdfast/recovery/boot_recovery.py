@@ -155,7 +155,8 @@ def boot(
         recoverer = known.recoverer if machines is not None else its.recoverer
         known = Machines({**its, **known}, recoverer)
     handle = StoreHandle(core)
-    booting = Booting(handle, recovery or Recovery(store), known, requests, effects, check, wait)
+    made, end = recovery or Recovery(store), time.monotonic() + wait
+    booting = Booting(Store(handle), made, known, requests, effects, check, end)
     given = listed(scopes, "scopes") if scopes is not None else None
     wanted = [given_scope(handle, one) for one in given] if given is not None else None
     for scope in wanted or ():
@@ -169,28 +170,22 @@ _OUTCOMES = {SUCCEEDED: "completed", ROLLED_BACK: "rolled_back"}
 """What became of a recovery that was taken up; one that failed is left as it is."""
 
 
+@dataclass
 class Booting:
     """One boot of one store."""
 
-    def __init__(
-        self,
-        store: StoreHandle,
-        recovery: Recovery,
-        machines: Machines,
-        requests: Callable[[State, Any], Any] | None,
-        effects: Callable[[State, Any], Any] | None,
-        check: bool,
-        wait: float,
-    ) -> None:
-        self._handle = store
-        self._store = Store(store)
-        self._recovery = recovery
-        self._machines = machines
-        self._answer, self._say = requests, effects
-        self._check = check
-        self._tails = recovery._tails
-        self._end = time.monotonic() + wait
-        self._report = BootReport()
+    _store: Store
+    _recovery: Recovery
+    _machines: Machines
+    _answer: Callable[[State, Any], Any] | None
+    _say: Callable[[State, Any], Any] | None
+    _check: bool
+    _end: float
+    """When leases of others are waited for no longer, by the monotonic clock."""
+    _report: BootReport = field(default_factory=BootReport)
+
+    def __post_init__(self) -> None:
+        self._handle, self._tails = handle_of(self._store), self._recovery._tails
 
     def run(self, scopes: list[Scope] | None) -> BootReport:
         """All of it."""

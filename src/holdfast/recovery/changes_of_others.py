@@ -64,31 +64,15 @@ def of_others(handle: LineHandle, recovery: str, head: int) -> Iterator[Entry]:
     Those that cannot be read, and what lies below them, are left out, and what nobody did: keys
     that expired, or slid because they were read.
     """
-    found = (entry for entry, own in _changes(handle, recovery, head) if not own)
-    return (entry for entry in found if entry.kinds != _BY_TIME.get(entry.cause))
-
-
-def _changes(handle: LineHandle, recovery: str, head: int) -> Iterator[tuple[Entry, bool]]:
-    """Changes behind an entry, the newest first, and whether a recovery made them."""
     ours, history = correlation_of(recovery), handle.history
     with suppress(StateIntegrityError):  # what lies below damage is not known
         for key, envelope, body in history.entries(low=head + 1):
             entry = history.entry(key, envelope, body)
             cause = entry.cause
             own = ours in (cause.correlation, cause.parent) and cause.component != CHECK
-            if entry.keys or WHOLE & set(entry.kinds):
-                yield entry, own
-
-
-def standing(handle: LineHandle, recovery: str, head: int | None) -> str:
-    """What a recovery that is ended where it stands had changed, for people; empty if nothing."""
-    known = _changes(handle, recovery, head) if head is not None else ()
-    own = [entry for entry, own in known if own]
-    if not own:
-        return ""
-    back = next((entry for entry in own if entry.point), None)
-    done = f"put back {back.point} (entry {back.sequence})" if back is not None else "written"
-    return f"; it had {done}, and that stands"
+            changes = entry.keys or WHOLE & set(entry.kinds)
+            if changes and not own and entry.kinds != _BY_TIME.get(cause):
+                yield entry
 
 
 def first_of_others(handle: LineHandle, recovery: str, head: int | None) -> Entry | None:

@@ -59,12 +59,6 @@ class Machines(dict[str, MachineDefinition]):
         super().__init__(known)
         self.recoverer = recoverer
 
-    def check_blocking(self) -> None:
-        """Refuse functions that nobody would await, where machines are recovered in a thread."""
-        if self.recoverer is _recover:
-            for one in self.values():
-                check_definition(one)
-
     def knows_one(self, handle: LineHandle) -> bool:
         """Whether a transition is open whose machine is known; not, if that cannot be read."""
         with suppress(ScopeNotFoundError, StateIntegrityError):
@@ -166,7 +160,8 @@ class Settings:
             check_function(function, f"the strategy {name!r}")
         known = {**built_in, **(strategies or {})}
         defined = machines if isinstance(machines, Machines) else Machines(machines)
-        defined.check_blocking()
+        for one in defined.values() if defined.recoverer is _recover else ():
+            check_definition(one)  # nobody would await a function of it in a thread
         pinned = order if isinstance(order, Mapping) else {ANY: order} if order is not None else {}
         orders = {kind: _order(kind, names, known) for kind, names in pinned.items()}
         return cls(tuple(stores), defaults, tuple(checks), known, orders, machines=defined)

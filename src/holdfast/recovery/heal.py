@@ -110,13 +110,6 @@ def _line(core: Core, ledger: Ledger, number: int) -> tuple[object, ...] | None:
     return (name, *begun)
 
 
-def _name_lost(core: Core, scope: Scope, key: bytes) -> str:
-    """What is lost with the row of a timeline that was made again, for people."""
-    number, ledger = rowkinds.line_of(key), ledgers_of(core, scope)[rowkinds.scope_of(key)]
-    name = readable_timelines(core, ledger).get(number)
-    return f"the name of timeline {number}, which is called {name!r} now"
-
-
 # rows of a scope
 
 _Rows = dict[bytes, tuple[bytes, int | None]]
@@ -195,7 +188,11 @@ def heal_all(
     done = []
     for key, (row, copy) in rows.items():
         if replace(core, key, row, absent):
-            lost = _name_lost(core, scope, key) if copy is None and rowkinds.is_fork(key) else ""
+            lost, number = "", rowkinds.line_of(key)
+            if copy is None and rowkinds.is_fork(key):  # its name stood nowhere else
+                ledger = ledgers_of(core, scope)[rowkinds.scope_of(key)]
+                name = readable_timelines(core, ledger).get(number)
+                lost = f"the name of timeline {number}, which is called {name!r} now"
             done.append(Healed(scope, key.hex(), rowkinds.describe(key), copy, lost))
     if done:
         core.lost()  # what is held of the scope was read around the damage
@@ -458,7 +455,8 @@ def _is_right(core: Core, key: bytes, row: bytes, given: _Rows, unlisted: set[in
             number: int = core.ledger_of(first, there).number
             return bool(_decode(core.open_row(key, row))[0] == number)
         number = read_tombstone(core, key, row).number
-        return number in unlisted and not _lies_here(core, number)
+        lies = (_rows_of(core, kind, number, 1) for kind in rowkinds.OF_SCOPE)
+        return number in unlisted and not any(lies)
     return False
 
 
@@ -466,23 +464,19 @@ def _opens(core: Core, key: bytes, row: bytes) -> bool:
     """Whether a row of the directory names its scope, and opens a row of it that lies here."""
     ledger = core.ledger_of(key, row)
     named = core.tag(b"directory", str(ledger.scope)) == key[1:17]
-    erased = core.storage.get([rowkinds.tombstone(key)])[0] is not None
-    return named and not erased and _opens_any(ledger)
-
-
-def _opens_any(ledger: Ledger) -> bool:
+    if not named or core.storage.get([rowkinds.tombstone(key)])[0] is not None:
+        return False
     for kind in (b"T", b"E"):
-        prefix = kind + ledger.number.to_bytes(rowkinds.SCOPE, "big")
-        for key, row in ledger.storage.scan(prefix, rowkinds.after(prefix), limit=LOOKS):
+        for one, found in _rows_of(core, kind, ledger.number, LOOKS):
             with suppress(StateIntegrityError, PrunedError):  # one that opens is enough
-                (ledger.open_entry if kind == b"E" else ledger.open_row)(key, row)
+                (ledger.open_entry if kind == b"E" else ledger.open_row)(one, found)
                 return True
     return False
 
 
-def _lies_here(core: Core, number: int) -> bool:
-    prefixes = [kind + number.to_bytes(rowkinds.SCOPE, "big") for kind in rowkinds.OF_SCOPE]
-    return any(core.storage.scan(one, rowkinds.after(one), limit=1) for one in prefixes)
+def _rows_of(core: Core, kind: bytes, number: int, limit: int) -> list[tuple[bytes, bytes]]:
+    prefix = kind + number.to_bytes(rowkinds.SCOPE, "big")
+    return core.storage.scan(prefix, rowkinds.after(prefix), limit=limit)
 
 
 # What is done about damaged and lost rows of an agent before anything is written to it.
@@ -540,7 +534,12 @@ def set_aside(
     try:
         left, healed = heal_all(store, agent, found, copies)
         result["healed"] = [one.row for one in healed]
-        result["lost_rows"] = [one.lost for one in healed if one.lost] + _unreachable(left)
+        # Timelines that nobody can name any more; what else is wrong, others tell of.
+        lines = [key for one in left if rowkinds.is_fork(key := bytes.fromhex(one.row))]
+        result["lost_rows"] = [one.lost for one in healed if one.lost] + [
+            f"timeline {rowkinds.line_of(key)}, whose row and first entry are damaged"
+            for key in lines
+        ]
     except (HoldfastError, OSError) as error:  # a copy that cannot be read heals nothing
         result["unhealed"] = f"{type(error).__name__}: {error}"[:500]
     for timeline, (_, last) in (Tails(store).lost(agent) or {}).items():
@@ -548,14 +547,6 @@ def set_aside(
             dropped = make_room(store.line(agent, timeline), last)
             result["dropped"] = result.get("dropped", 0) + dropped
     return result
-
-
-def _unreachable(left: Sequence[Finding]) -> list[str]:
-    """Timelines that nobody can name any more, for people; what else is wrong, others tell of."""
-    keys = [key for one in left if rowkinds.is_fork(key := bytes.fromhex(one.row))]
-    return [
-        f"timeline {rowkinds.line_of(key)}, whose row and first entry are damaged" for key in keys
-    ]
 
 
 @contextmanager

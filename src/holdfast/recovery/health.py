@@ -11,7 +11,6 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -25,7 +24,7 @@ from holdfast.recovery.failures import grouped
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import FAILED, ROLLED_BACK, RUNNING, Records, every_scope, is_own
 from holdfast.recovery.setup.alerts import firing
-from holdfast.recovery.strategies import readable
+from holdfast.recovery.strategies import unreadable
 from holdfast.store.inner import (
     Finding,
     LineHandle,
@@ -45,8 +44,8 @@ _FEW = 1 << 30
 """Bytes free below which the disk is called nearly full; and a tenth of it."""
 _NONE = 100 << 20
 """Bytes free below which it is called full: a long value may not fit any more."""
-Remark = tuple[str, str, int, str]
-"""Kind, what it is, points, what to do."""
+Remark = tuple[str, str, str]
+"""Kind, what it is, what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,23 +62,19 @@ class Placement:
         engine, _, path = self.url.partition(":")
         if engine == "memory":
             what = "the store is in memory: all of it ends with the process"
-            yield "in_memory", what, 30, "open sqlite:PATH instead"
+            yield "in_memory", what, "open sqlite:PATH instead"
         if self.durability == "normal":
             what = "durability is normal: a power loss may take the last acknowledged writes"
-            yield "durability", what, 5, "open it with durability full"
+            yield "durability", what, "open it with durability full"
         if engine != "sqlite" or not path:
             return
         folder = Path(path).parent.resolve()
-        yield from _beside(folder, "key", self.key, 10)
-        yield from _beside(folder, "signer", self.signer, 5)
+        for what, source in (("key", self.key), ("signer", self.signer)):
+            kind, _, name = (source or "").partition(":")
+            if kind == "file" and Path(name).expanduser().parent.resolve() == folder:
+                text = f"the {what} file lies in the folder of the store: who copies it has both"
+                yield f"{what}_beside_store", text, f"move the {what} file to another disk"
         yield from _room(folder, path)
-
-
-def _beside(folder: Path, what: str, source: str | None, points: int) -> Iterator[Remark]:
-    kind, _, name = (source or "").partition(":")
-    if kind == "file" and Path(name).expanduser().parent.resolve() == folder:
-        text = f"the {what} file lies in the same folder as the store: who copies it has both"
-        yield f"{what}_beside_store", text, points, f"move the {what} file to another disk"
 
 
 def _room(folder: Path, path: str) -> Iterator[Remark]:
@@ -90,9 +85,9 @@ def _room(folder: Path, path: str) -> Iterator[Remark]:
         return  # opening the store has said so already
     step = "make room: holdfast retention run, holdfast sweep, or a larger disk"
     if disk.free < _NONE:
-        yield "disk_full", f"{disk.free >> 20} MiB are free on the disk", 30, step
+        yield "disk_full", f"{disk.free >> 20} MiB are free on the disk", step
     elif disk.free < min(_FEW, disk.total // 10) or disk.free < size // 10:
-        yield "disk_nearly_full", f"{disk.free >> 20} MiB are free on the disk", 10, step
+        yield "disk_nearly_full", f"{disk.free >> 20} MiB are free on the disk", step
 
 
 # what is wrong
@@ -130,8 +125,14 @@ POINTS = {
     "not_encrypted": 2,
     "known_loss": 0,
     "known_damage": 0,
+    "in_memory": 30,
+    "disk_full": 30,
+    "disk_nearly_full": 10,
+    "key_beside_store": 10,
+    "signer_beside_store": 5,
+    "durability": 5,
 }
-"""What each kind of concern takes from 100; those of a place's are with `Placement`."""
+"""What each kind of concern takes from 100."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,51 +176,32 @@ def health_of(
 ) -> Health:
     """Look at a store, or at one scope of it."""
     report = verify_store(store.core, agent, budget=budget)
-    found = list(_damage(store, report.findings))
-    found += _left_over(report)
-    found += _losses(report)
-    found += _alerts(store)
+    found = [*_damage(store, report.findings), *_left_over(report), *_of_store(store)]
     known = {one.scope for one in found}
-    looked = True
-    end = time.monotonic() + budget
-    for scope in [agent] if agent is not None else _scopes(store):
+    looked, end = True, time.monotonic() + budget
+    # All but those in which recoveries keep their own records.
+    for scope in [agent] if agent is not None else every_scope(store):
+        if agent is None and is_own(scope):
+            continue
         if time.monotonic() > end:
             looked = False
             break
-        found += (one for one in _of_scope(store, scope) if not _told(one, known))
-    found += _hooks(store)
-    found += _secrets(store)
-    found += [
-        Concern(kind, "", what, points, step) for kind, what, points, step in placement.concerns()
-    ]
+        for one in _of_scope(store, scope):  # damage of a scope is told once
+            if one.kind not in ("damaged_state", "damaged_past") or one.scope not in known:
+                found.append(one)
+    found += [_concern(kind, "", what, step) for kind, what, step in placement.concerns()]
     complete = looked and report.resume is None
     if not complete:
         what = f"time ran out after {report.entries} entries"
         found.append(_concern("not_all_looked_at", "", what, "holdfast doctor --budget SECONDS"))
-    return _summed(found, report.entries, complete)
-
-
-def _told(one: Concern, damaged: set[str]) -> bool:
-    """Whether it is damage of a scope that `verify` has told of."""
-    return one.kind in ("damaged_state", "damaged_past") and one.scope in damaged
-
-
-def _summed(found: list[Concern], entries: int, complete: bool) -> Health:
-    gravest: dict[str, int] = {}
-    for one in found:
-        gravest[one.kind] = max(gravest.get(one.kind, 0), one.points)
     found.sort(key=lambda one: (-one.points, one.kind, one.scope))
-    score = max(0, 100 - sum(gravest.values()))
-    return Health(score, tuple(found[:MOST]), max(0, len(found) - MOST), entries, complete)
+    score = max(0, 100 - sum({one.kind: one.points for one in found}.values()))
+    omitted = max(0, len(found) - MOST)
+    return Health(score, tuple(found[:MOST]), omitted, report.entries, complete)
 
 
 def _concern(kind: str, scope: object, what: str, step: str) -> Concern:
     return Concern(kind, str(scope), what, POINTS[kind], step)
-
-
-def _scopes(store: StoreHandle) -> Iterator[Scope]:
-    """All but those in which recoveries keep their own records."""
-    return (scope for scope in every_scope(store) if not is_own(scope))
 
 
 # of the whole store
@@ -260,17 +242,10 @@ def _is_dealt_with(store: StoreHandle, scope: Scope, findings: list[Finding]) ->
     return all(one.row in known for one in findings)
 
 
-def _losses(report: Report) -> Iterator[Concern]:
-    """What a recovery has reported as lost: that is answered, and stays true."""
-    for one in report.losses:
-        step = "nothing; `holdfast verify` names the entry that tells of it"
-        yield _concern("known_loss", one.scope, f"lost, and answered: {one.what}", step)
-
-
 def _damaged(handle: LineHandle, what: str, *, known: bool = False) -> Concern:
     """Damage of a scope: of its newest state, if that is known or it cannot be read, or before."""
     scope = handle.scope
-    if known or not readable(handle):
+    if known or unreadable(handle) is not None:
         return _concern("damaged_state", scope, what, f"holdfast repair {scope}")
     step = (
         f"holdfast repair {scope} --copy URL; if no copy of the store has it, its newest state is "
@@ -286,27 +261,23 @@ def _left_over(report: Report) -> Iterator[Concern]:
     if report.pruning:
         what = f"the pruning of {report.pruning} scopes was cut short"
         yield _concern("unfinished_pruning", "", what, "holdfast retention run SCOPE")
+    for one in report.losses:  # what is answered, and stays true
+        step = "nothing; `holdfast verify` names the entry that tells of it"
+        yield _concern("known_loss", one.scope, f"lost, and answered: {one.what}", step)
 
 
-def _alerts(store: StoreHandle) -> Iterator[Concern]:
-    """What is out of bounds, parts that died, as whoever watches keeps it, and events lost."""
-    with suppress(StateIntegrityError):  # told of as damage
-        for one in firing(store):
-            yield _concern("alert", "", str(one), "mend what it names; then it resolves")
+def _of_store(store: StoreHandle) -> Iterator[Concern]:
+    """What is out of bounds, parts that died, as whoever watches keeps it; what this process lost
+    or passed over; and where keys are."""
+    for one in firing(store):
+        yield _concern("alert", "", str(one), "mend what it names; then it resolves")
     if dropped := store.core.meter.read().count("events", outcome="dropped"):
         what = f"{dropped} events of this process's log did not fit into its queue"
         yield _concern("dropped_events", "", what, "Events(queue=…), or log.write, which waits")
-
-
-def _hooks(store: StoreHandle) -> Iterator[Concern]:
-    """Hooks of this process by which changes went, for they had failed too often."""
     left_out = store.core.meter.read().by("hooks", "hook", outcome="passed_over")
     for name, count in left_out.items():
         what = f"the hook {name} failed again and again, and was not asked about {count} changes"
         yield _concern("hook_left_out", "", what, "mend the hook; it is asked again by itself")
-
-
-def _secrets(store: StoreHandle) -> Iterator[Concern]:
     core = store.core
     if core.signer is None:
         step = "give --signer file:PATH to whoever makes checkpoints"

@@ -25,7 +25,6 @@ from holdfast.store.inner import (
     Body,
     Envelope,
     FeedHeads,
-    Finding,
     Ledger,
     LineHandle,
     Loss,
@@ -98,16 +97,6 @@ class Tails:
         self.look(None)  # first: the directory has all that it names
         return self._feed.scopes() - {number for number, _ in numbered(self._store.core)}
 
-    def findings(self, scope: Scope, tail: Tail) -> list[Finding]:
-        """A lost tail as `verify` would tell of it."""
-        ledger = self._store.line(scope).history.points.line().ledger
-        numbers, found = self._store.core.names(ledger), []
-        for name, lost in tail.items():
-            key = rowkinds.entry(rowkinds.line(b"E", ledger.number, numbers[name]), lost[0])
-            what = tail_text({name: lost})
-            found.append(Finding("feed", rowkinds.describe(key), what, str(scope), (), key.hex()))
-        return found
-
 
 def tell_tail(handle: LineHandle, tail: Tail, recovery: str) -> None:
     """Let timelines tell what they lost, and sign that; done again, it does what is left of it."""
@@ -118,15 +107,12 @@ def tell_tail(handle: LineHandle, tail: Tail, recovery: str) -> None:
 def _tell(handle: LineHandle, recovery: str) -> None:
     name = f"losses of recovery {recovery}"
     try:
-        if tell(handle, f"recovery {recovery}") is not None or not _has_checkpoint(handle, name):
+        told, found = tell(handle, f"recovery {recovery}"), handle.history.points.statements()
+        signed = any(op[:2] == [CHECKPOINT, name] for *_, body in found for op in body.ops)
+        if told is not None or not signed:
             make(handle, CheckpointRequest(name, "recovery"))
     except StateIntegrityError:  # then `verify` goes on telling of it
         log.warning("%s: what it lost cannot be noted", handle.scope, exc_info=True)
-
-
-def _has_checkpoint(handle: LineHandle, name: str) -> bool:
-    found = handle.history.points.statements()
-    return any(op[:2] == [CHECKPOINT, name] for *_, body in found for op in body.ops)
 
 
 def depth_for(failure: AgentFailure) -> int | None:
@@ -275,7 +261,8 @@ class Salvage:
             return
         key = str(op[1])
         old = line.slot(key)
-        if code == entries.APPEND and self._sure is not None and _no_tree(old):
+        listed = old is not None and old.length() is not None  # as a tree
+        if code == entries.APPEND and self._sure is not None and not listed:
             old = line.overlay[key] = self._grown(sequence, key, old)
         line.apply_op(sequence, op, feed)  # type: ignore[arg-type]
         if self._sure is None or key in self._sure:
@@ -319,7 +306,3 @@ def sticky_replayed(handle: LineHandle, point: Any, reason: str, *, damaged: boo
     salvage.replay()
     with salvage.put_together(reason, sticky_alone=True) as there:
         yield there
-
-
-def _no_tree(slot: Slot | None) -> bool:
-    return slot is None or slot.length() is None

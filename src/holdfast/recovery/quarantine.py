@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
@@ -30,18 +29,14 @@ MOST_ROWS = 1000
 """That one recovery sets aside: who has more damage than this needs a copy of the whole store."""
 
 
-@dataclass(frozen=True, slots=True)
-class Quarantined:
-    """A damaged row as it was found."""
+class QuarantinedRow(Struct, kw_only=True, frozen=True):
+    """What is kept of a damaged row."""
 
-    id: str
-    """Its key in storage, in hexadecimal; damaged again in another way, with a number behind it."""
-    agent: Scope
     place: str
     kind: str
     why: str
     content: bytes | None
-    """None if the row was missing."""
+    """As it was found; None if the row was missing, or was released."""
     recovery: str
     """The recovery that found it; empty if it was another check."""
     found_at: datetime
@@ -52,18 +47,12 @@ class Quarantined:
     """SHA-256 of the row as it was found, in hexadecimal; empty if it was missing."""
 
 
-class QuarantinedRow(Struct, kw_only=True):
-    """What is kept of it."""
+class Quarantined(QuarantinedRow, kw_only=True, frozen=True):
+    """A damaged row as it was found."""
 
-    place: str
-    kind: str
-    why: str
-    content: bytes | None
-    recovery: str
-    found_at: datetime
-    released_at: datetime | None = None
-    reason: str = ""
-    digest: str = ""
+    id: str
+    """Its key in storage, in hexadecimal."""
+    agent: Scope
 
 
 @faced
@@ -137,7 +126,8 @@ class Quarantine:
 
     def _read(self, id: str, row: QuarantinedRow) -> Quarantined:
         first = row.digest or _digest_of(row.content)  # it was not kept from the beginning
-        return Quarantined(id[len(PLACE) :], self.agent, **{**asdict(row), "digest": first})
+        kept = {**asdict(row), "digest": first}
+        return Quarantined(id=id[len(PLACE) :], agent=self.agent, **kept)
 
 
 def _added(name: str, row: QuarantinedRow, page: BookPage[QuarantinedRow]) -> str | None:

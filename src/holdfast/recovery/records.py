@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec import Struct, structs
@@ -51,12 +51,15 @@ from holdfast.store.inner import (
     directory,
     erase_scope,
     erased_ids,
+    handle_of,
     held,
     leases_now,
     moment,
 )
+from holdfast.store.names.arguments import check_text
 from holdfast.store.names.cause import cause_now
 from holdfast.store.names.scope import BESIDE, Scope, beside
+from holdfast.store.names.threads import called
 from holdfast.store.state import State
 
 Tail = dict[str, list[int]]
@@ -124,6 +127,21 @@ class RecoveryRecord(Struct, kw_only=True):
     # Kept by earlier versions, and not asked any more.
     absent: bool = False
     lost: str | None = None
+
+
+class RecoveryNotice(Struct, kw_only=True):
+    """The end of a recovery."""
+
+    number: int = 0
+    """Its place in the list of all of them."""
+    agent: str
+    recovery: str
+    failure: str
+    severity: str
+    status: str
+    """succeeded, rolled_back or failed"""
+    message: str = ""
+    """What the procedure's step `notify_systems` had to say besides."""
 
 
 # Reading what is kept of recoveries past what of it is damaged.
@@ -226,7 +244,8 @@ def _is_of(one: Held, recovery: str) -> bool:
 OWNER = BESIDE
 PROCEDURE = "/procedure"
 ID = re.compile(r"\d{8}T\d{6}\.\d{6}-[0-9a-f]{4}")
-NOTICES = PREFIX + "notices"
+NOTICES = "notices"
+"""The list of the ends of all recoveries, in the scope of notices."""
 RUNNING, SUCCEEDED, ROLLED_BACK, FAILED = "running", "succeeded", "rolled_back", "failed"
 FOUND = ("strategy", "point", "copy")
 """What names a state that was found."""
@@ -311,7 +330,7 @@ def planned(
     store: StoreHandle,
     pages: Iterable[Noted],
     *,
-    notices: Iterable[Mapping[str, Any]] = (),
+    notices: Collection[RecoveryNotice] = (),
     along: Iterable[Target] = (),
 ) -> Change:
     """Keep what is noted of recoveries, and add notices, in one change.
@@ -330,8 +349,9 @@ def planned(
                 part.set(PREFIX + id_, value)  # a procedure, which is a document of its own
         if sign is not None:
             signs.append((handle, sign))
-    for notice in notices:
-        parts.part(store.line(notices_scope())).append(NOTICES, notice)
+    if notices:
+        told = store.line(notices_scope())
+        book_of(told, RecoveryNotice).page(parts.part(told)).extend(NOTICES, notices)
     plan = parts.plan()
     assert plan is not None
     for handle, sign in signs:
@@ -471,8 +491,9 @@ class Record:
         raise RecoveryFailedError(f"{self.agent}: recovery {self.id} failed: {why}", self.id)
 
     def _finish(self, status: str, why: str) -> None:
-        before = self.data
-        for along in (self._letting_go(status), None):
+        before, since = self.data, self.data.first or self.data.head or 0
+        agent = StoreHandle(self.handle.core).line(self.agent)
+        for along in (letting_go(agent, self.id, since, status), None):
             try:
                 self.flush(self.ending(status, why).sign, self.notice(), along)
                 break
@@ -500,20 +521,16 @@ class Record:
         labels = (self.failure.kind, self.status)
         self.handle.core.meter.add(RECOVERIES, labels, max(0.0, seconds))
 
-    def _letting_go(self, status: str) -> Plan | None:
-        line = StoreHandle(self.handle.core).line(self.agent)
-        return letting_go(line, self.id, self.data.first or self.data.head or 0, status)
-
-    def notice(self) -> dict[str, Any]:
+    def notice(self) -> RecoveryNotice:
         """What dependent systems are told of its end."""
-        return {
-            "agent": str(self.agent),
-            "recovery": self.id,
-            "failure": self.failure.kind,
-            "severity": self.failure.severity,
-            "status": self.status,
-            "message": self.data.message,
-        }
+        return RecoveryNotice(
+            agent=str(self.agent),
+            recovery=self.id,
+            failure=self.failure.kind,
+            severity=self.failure.severity,
+            status=self.status,
+            message=self.data.message,
+        )
 
     def note_result(self, part: str, result: RecoveryStepResult, hold: bool = False) -> None:
         """Keep what became of a step: at once, or with whatever is written next."""
@@ -525,7 +542,7 @@ class Record:
     def flush(
         self,
         sign: Plan | None = None,
-        notice: Mapping[str, Any] | None = None,
+        notice: RecoveryNotice | None = None,
         along: Plan | None = None,
     ) -> None:
         """Keep what was held back, in one change, with what is planned of another scope."""
@@ -745,3 +762,65 @@ class ProcedureBook:
 def _id(agent: Scope | None, id: str) -> str:
     """Whose it is, however long that name is, then the id."""
     return f"{hashed(agent) if agent is not None else 'all'}/{id}"
+
+
+# Telling dependent systems of recoveries, each exactly once.
+#
+# Every recovery that ends, well or not, adds a notice to one list, in the change that ends it. A
+# consumer keeps how far it has read in its own state, in the same change as what it does with a
+# notice: a crash in between does neither.
+
+CURSOR, HAD = PREFIX + "cursor/", PREFIX + "read/"
+"""How many notices of the list a consumer has read, and the name of the last of them."""
+PAGE = 100
+
+
+def notices(store: StoreHandle, since: int = 0, limit: int = PAGE) -> list[RecoveryNotice]:
+    """Notices from a number on."""
+    book = book_of(store.line(notices_scope()), RecoveryNotice)
+    found = book.slice(NOTICES, since, since + limit)
+    return [structs.replace(one, number=since + n) for n, one in enumerate(found)]
+
+
+def deliver(
+    store: StoreHandle, state: State, consumer: str, function: Callable[[Any, RecoveryNotice], Any]
+) -> int:
+    """Give a consumer each notice that it has not had; how many there were.
+
+    `function` gets a change of the consumer's state and the notice. What it writes there is
+    committed together with the note that the notice was had.
+    """
+    check_text(consumer, "the name of a consumer", 100, least=1)
+    cursor, had, count = CURSOR + consumer, HAD + consumer, 0
+
+    def hand_over(one: RecoveryNotice, at: int, page: BookPage[RecoveryNotice]) -> bool:
+        """Give a notice to the function, and note that; False if another process was faster."""
+        if int(page.change.get(cursor) or 0) != at:
+            return False
+        called(function, page.change, one)
+        page.change.set(cursor, one.number + 1)
+        page.change.set(had, _name(one))
+        return True
+
+    while True:
+        since = at = int(state.get(cursor, 0))
+        last = state.get(had)
+        if last is not None and [_name(one) for one in notices(store, at - 1, 1)] != [last]:
+            # Damage took notices from the list, so that the last one it had bears another number,
+            # or is gone: then those of recoveries that began later are next.
+            every = notices(store, 0, store.line(notices_scope()).reader.length(PREFIX + NOTICES))
+            since = max((one.number + 1 for one in every if _name(one) <= last), default=0)
+        found = notices(store, since)
+        if not found:
+            return count
+        for one in found:
+            reason = f"notice of recovery {one.recovery}"
+            book = book_of(handle_of(state), RecoveryNotice)
+            if not book.step(partial(hand_over, one, at), reason=reason):
+                break
+            at, count = one.number + 1, count + 1
+
+
+def _name(one: RecoveryNotice) -> list[str]:
+    """What a notice is known by: a recovery of a group has one for each agent, in their order."""
+    return [one.recovery, one.agent]

@@ -27,7 +27,7 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.recovery.agent_group import Together, named_group
-from holdfast.recovery.changes_of_others import first_of_others, standing
+from holdfast.recovery.changes_of_others import first_of_others
 from holdfast.recovery.context import (
     ANY,
     Context,
@@ -45,6 +45,7 @@ from holdfast.recovery.failures import (
     KEYS,
     NEWEST,
     NOTHING,
+    PREFIX,
     SIGHTINGS,
     AgentFailure,
     given_failure,
@@ -54,7 +55,6 @@ from holdfast.recovery.failures import (
 from holdfast.recovery.heal import as_if_healed, copies_of, damage_of
 from holdfast.recovery.health import BUDGET, Health, Placement, health_of
 from holdfast.recovery.lost_entries import Tails, depth_for
-from holdfast.recovery.notices import PAGE, RecoveryNotice, deliver, notices
 from holdfast.recovery.procedure import (
     BUILT_IN,
     FAILED_TRANSITION,
@@ -70,16 +70,20 @@ from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import (
     FAILED,
     NOTICES,
+    PAGE,
     RUNNING,
     KeptProcedure,
     ProcedureBook,
     Record,
     Records,
+    RecoveryNotice,
     check_there,
     check_writable,
     correlation_of,
+    deliver,
     given_scope,
     is_own,
+    notices,
     notices_scope,
     readable,
     recovered_agents,
@@ -177,6 +181,9 @@ class Recovery:
         if problems := twice("procedures", [self.set(one) for one in procedures]):
             raise ProcedureValidationError(problems)
 
+    def _of(self, agent: Any) -> Scope | None:
+        return given_scope(self._handle, agent) if agent is not None else None
+
     # procedures
 
     @here
@@ -215,19 +222,18 @@ class Recovery:
         """Set a procedure for an agent, or for all, in the store: after a restart it is there, and
         other processes see it. Checked as `set` does."""
         made = self._checked(procedure)
-        self._book.set([made], given_scope(self._handle, agent) if agent is not None else None)
+        self._book.set([made], self._of(agent))
         return made
 
     @writes
     def drop(self, id: str, agent: Any = None) -> None:
         """Keep a procedure no longer that was kept for an agent, or for all."""
         check_text(id, "the id of a procedure", 200, least=1)
-        self._book.remove(id, given_scope(self._handle, agent) if agent is not None else None)
+        self._book.remove(id, self._of(agent))
 
     def kept(self, agent: Any = None) -> list[KeptProcedure]:
         """Procedures that are kept in the store: all of them, or those for an agent and for all."""
-        scope = given_scope(self._handle, agent) if agent is not None else None
-        return self._book.kept(None if scope is None else ("", str(scope)))
+        return self._book.kept(None if agent is None else ("", str(self._of(agent))))
 
     def procedures(self, agent: Any = None) -> list[Procedure]:
         """All procedures of an agent: the first that has a failure's trigger is used.
@@ -235,8 +241,7 @@ class Recovery:
         In front are those set here, the last first; then those that are kept for the agent, those
         that are kept for all, and the built-in ones. Of one id the first is in force.
         """
-        scope = given_scope(self._handle, agent) if agent is not None else None
-        return list(reversed(self._known(scope).values()))
+        return list(reversed(self._known(self._of(agent)).values()))
 
     def _known(self, scope: Scope | None) -> dict[str, Procedure]:
         found = {one.id: one for one in BUILT_IN}
@@ -250,7 +255,7 @@ class Recovery:
         self, failure: AgentFailure, procedure: str | None = None, agent: Any = None
     ) -> Procedure:
         """The procedure of an id, or the one that answers a failure."""
-        known = self._known(given_scope(self._handle, agent) if agent is not None else None)
+        known = self._known(self._of(agent))
         if procedure is not None:
             check_text(procedure, "the id of a procedure", 200)
             if procedure not in known:
@@ -342,8 +347,7 @@ class Recovery:
             if not looked:
                 self._tails.look(depth_for(asked))
             past = self._mended_records(scope)
-            settled = all(one.status != RUNNING for one in past)  # then nothing is written here
-            self._end_unfinished(scope, past)
+            settled = not self._end_unfinished(past)  # then nothing is written here
             begun = self._begun(scope, self._found(scope, asked), chosen, looked=settled)
             return self._go_on(begun, progress)
 
@@ -354,8 +358,6 @@ class Recovery:
         record = Records(self._handle, scope).begin(failure, procedure, gone)
         if gone is not None:  # whatever is written next takes the number of what is lost
             record.keep()
-            found = self._tails.findings(scope, gone)
-            Quarantine(self._handle, scope).add(found, record.id)
         return record
 
     def _found(self, scope: Scope, failure: AgentFailure) -> AgentFailure:
@@ -403,15 +405,15 @@ class Recovery:
         if not settings.copies or erased_ids(self._handle.core, scope):
             check_there(self._handle, scope)
 
-    def _end_unfinished(self, scope: Scope, known: Sequence[Record] | None = None) -> None:
-        for one in known if known is not None else Records(self._handle, scope).all():
-            if one.status == RUNNING:
-                self._end(one, None)
-
-    def _end(self, record: Record, progress: Progress | None) -> RecoveryReport:
-        with suppress(RecoveryFailedError):  # it is over, and its report says how
-            self._take_up(record, progress)
-        return report_of(record)
+    def _end_unfinished(
+        self, past: Sequence[Record], progress: Progress | None = None
+    ) -> list[RecoveryReport]:
+        """Go on with those that others began; each is over then, and its report says how."""
+        unfinished = [one for one in past if one.status == RUNNING]
+        for one in unfinished:
+            with suppress(RecoveryFailedError):
+                self._take_up(one, progress)
+        return [report_of(one) for one in unfinished]
 
     @calls()
     @writes(threads=WAITING)
@@ -479,14 +481,14 @@ class Recovery:
         self._mend_notices()
         with together.leases(wait):
             for scope in scopes:
-                self._end_unfinished(scope)
+                self._end_unfinished(Records(self._handle, scope).all())
             return together.run()
 
     def _mend_notices(self) -> None:
         """What is kept of notices, alerts, procedures and what was found is in one scope."""
         reader = self._handle.line(notices_scope()).reader
         try:
-            reader.tail(NOTICES, 1, False)  # of all others there are few
+            reader.tail(PREFIX + NOTICES, 1, False)  # of all others there are few
             for kept in (KEPT_ALERTS, KEPT_PROCEDURES, SIGHTINGS):
                 reader.items(str(kept), None, "", False)
         except StateIntegrityError as error:  # mended before it is written to
@@ -555,45 +557,20 @@ class Recovery:
             return []
         try:
             with recovering(self._store, scope, wait):
-                past = self._mended_records(scope)
-                return [self._end(one, progress) for one in past if one.status == RUNNING]
+                return self._end_unfinished(self._mended_records(scope), progress)
         except LeaseHeldError:
             return []  # somebody is at it
 
-    @writes
-    def abandon(self, id: str, reason: str = "") -> RecoveryReport:
-        """End a recovery that was begun and never ended.
-
-        The agent is left as it is, and nobody goes on with it; what it had put back stands,
-        and the report says so. If somebody is at it, `LeaseHeldError`.
-        """
-        check_text(id, "the id of a recovery", 100, least=1)
-        check_text(reason, "the reason", 2000)
-        why = f"abandoned: {reason}" if reason else "abandoned"
-        for scope in recovered_agents(self._handle):
-            records = Records(self._handle, scope)
-            if any(one.id == id for one in records.running()):
-                with recovering(self._store, scope, 0):
-                    record = records.get(id)
-                    if record.status == RUNNING:
-                        with suppress(RecoveryFailedError):  # its agent has ended, and it with that
-                            record.finish(FAILED, why + self._standing(record))
-                    return report_of(record)
-        raise MissingError(f"no recovery {id!r} is unfinished; `holdfast recovery list` shows all")
-
-    def _take_up(self, record: Record, progress: Progress | None) -> RecoveryReport:
+    def _take_up(self, record: Record, progress: Progress | None) -> None:
         """Go on with one that another began, unless that would undo what was done since."""
         record.end_with_agent()
         handle = self._handle.line(record.agent)
         other = first_of_others(handle, record.id, record.data.head)
         if other is None:
-            return self._go_on(record, progress)
+            self._go_on(record, progress)
+            return
         why = f"others wrote since it began (entry {other.sequence}), so it was not taken up again"
-        record.finish(FAILED, why + self._standing(record))
-        return report_of(record)
-
-    def _standing(self, record: Record) -> str:
-        return standing(self._handle.line(record.agent), record.id, record.data.head)
+        record.finish(FAILED, why)
 
     def _go_on(self, record: Record, progress: Progress | None) -> RecoveryReport:
         unknown = record.procedure.unknown(self.steps)
@@ -615,17 +592,14 @@ class Recovery:
         settings, kind = self._settings, record.failure.kind
         if is_own(record.agent):  # checks and defaults are for agents
             settings = Settings(settings.copies, {}, strategies=STRATEGIES, order={ANY: OWN_ORDER})
-        elif settings.pinned(kind) is None and self._settles(record):
+        elif (
+            settings.pinned(kind) is None
+            and kind in FAILED_TRANSITION.triggers
+            and any(step.type == SETTLE.type for step in record.procedure.steps)
+            and settings.machines.knows_one(self._handle.line(record.agent))
+        ):  # its machine stays where the open transition began, which is settled
             settings = replace(settings, order={kind: (NOTHING, *kind_of(kind).strategies)})
         return Context(self._handle, record, settings)
-
-    def _settles(self, record: Record) -> bool:
-        """Whether an open transition will be settled: then its machine stays where that began."""
-        return (
-            record.failure.kind in FAILED_TRANSITION.triggers
-            and any(step.type == SETTLE.type for step in record.procedure.steps)
-            and self._settings.machines.knows_one(self._handle.line(record.agent))
-        )
 
     # what can be asked about recoveries: nothing here recovers anything
 
@@ -655,7 +629,7 @@ class Recovery:
         after that time.
         """
         check_seconds(slow, "slow")
-        wanted = given_scope(self._handle, agent) if agent is not None else None
+        wanted = self._of(agent)
         agents = [wanted] if wanted is not None else recovered_agents(self._handle)
         found = [one for scope in agents for one in self.reports(scope)]
         return statistics_of(found, slow, moment(self._handle.core.clock.claimed()))
@@ -702,7 +676,7 @@ class Recovery:
         url = url_of(url)
         for what, text in {"url": url, "key": key or "", "signer": signer or ""}.items():
             check_text(text, what)
-        scope = given_scope(self._handle, agent) if agent is not None else None
+        scope = self._of(agent)
         placement = Placement(url, key, signer, durability)
         return health_of(self._handle, scope, budget=budget, placement=placement)
 

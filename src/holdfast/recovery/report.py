@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -23,27 +22,8 @@ from holdfast.recovery.records import (
 from holdfast.recovery.strategies import COPY_LACKS, Looked, look
 from holdfast.store.names.scope import Scope
 
-# The page of a report, in Markdown. Whatever users or their functions wrote (messages, reasons,
-# names) is escaped.
-
-_COLUMNS = ("attempt", "part", "step", "outcome", "seconds")
-_SPECIAL = re.compile(r"([\\`*_\[\]<>|&~#])")
-
-
-def kept_as(signed: bool | None) -> str:
-    """What is said in front of the scope that keeps a report."""
-    if signed is None:
-        return "kept in"
-    return "kept and signed in" if signed else "kept, unsigned, in"
-
-
-def _mark(text: str) -> str:
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
+_KEPT = {None: "kept in", True: "kept and signed in", False: "kept, unsigned, in"}
+"""What is said in front of the scope that keeps a report, by whether it is signed."""
 
 # What became of the recovery of one agent.
 
@@ -94,29 +74,13 @@ class RecoveryReport:
         return (end - self.started_at).total_seconds() if end is not None else 0.0
 
     def __str__(self) -> str:
-        lines = [self._title(), *(f"  {name}: {text}" for name, text in self._facts() if text)]
+        lines = [f"Recovery of {self.agent}: {self.status.replace('_', ' ')}"]
+        lines += [f"  {name}: {text}" for name, text in self._facts() if text]
         lines += [f"  passed over: {name}: {why}" for name, why in self.passed.items()]
-        return "\n".join([*lines, *(f"  {' | '.join(row)} s" for row in self._rows())])
-
-    def markdown(self) -> str:
-        """The report as a page of Markdown; what users wrote is escaped."""
-        lines = [f"# {_mark(self._title())}", ""]
-        lines += [f"- **{_mark(name)}**: {_mark(text)}" for name, text in self._facts() if text]
-        if self.passed:
-            lines += ["", "## What did not serve", ""]
-            lines += [f"- **{_mark(name)}**: {_mark(why)}" for name, why in self.passed.items()]
-        lines += ["", "## Steps", "", _row(_COLUMNS), _row(["---"] * len(_COLUMNS))]
-        lines += [_row([_mark(cell) for cell in row]) for row in self._rows()]
-        return "\n".join(lines) + "\n"
-
-    def _title(self) -> str:
-        return f"Recovery of {self.agent}: {self.status.replace('_', ' ')}"
-
-    def _rows(self) -> list[list[str]]:
-        return [
-            [str(one.attempt), part, one.step, one.outcome, f"{one.seconds:.3f}"]
-            for part, one in self.steps
-        ]
+        for part, one in self.steps:
+            row = (str(one.attempt), part, one.step, one.outcome, f"{one.seconds:.3f} s")
+            lines.append(f"  {' | '.join(row)}")
+        return "\n".join(lines)
 
     @property
     def warning(self) -> str:
@@ -147,7 +111,7 @@ class RecoveryReport:
             ("started", self.started_at.isoformat()),
             ("finished", ended.isoformat() if ended is not None else ""),
             ("took", f"{self.seconds:.3f} s" if ended is not None else ""),
-            (kept_as(self.signed), str(scope_of(self.agent))),
+            (_KEPT[self.signed], str(scope_of(self.agent))),
         ]
 
 
@@ -162,6 +126,10 @@ def report_of(record: Record) -> RecoveryReport:
         lost = str(done[-1].get("lost", "nothing")) if done else "nothing"
     if record.status == FAILED and data.unread_lost:  # what was made of the state before stands
         lost = data.unread_lost
+    # What was lost with damaged rows, in whichever attempt they were mended.
+    rows = [one.result.get("lost_rows") for _, one in results if one.success]
+    texts = [str(text) for some in rows if isinstance(some, list) for text in some]
+    lost = together(with_tail(record, found.get("strategy"), lost), *dict.fromkeys(texts))
     return RecoveryReport(
         record.id,
         record.agent,
@@ -173,7 +141,7 @@ def report_of(record: Record) -> RecoveryReport:
         found.get("strategy"),
         found.get("point"),
         dict(passed) if isinstance(passed := found.get("passed"), Mapping) else {},
-        _with_rows(results, with_tail(record, found.get("strategy"), lost)),
+        lost,
         data.why,
         data.started_at,
         data.finished_at,
@@ -212,13 +180,6 @@ def with_tail(record: Record, strategy: str | None, lost: str) -> str:
     if strategy == COPY and COPY_LACKS in lost:
         gone = {name: tail for name, tail in gone.items() if name != MAIN}
     return together(tail_text(gone), lost)
-
-
-def _with_rows(results: Sequence[tuple[str, RecoveryStepResult]], lost: str) -> str:
-    """The same with what was lost with damaged rows, in whichever attempt they were mended."""
-    told = [one.result.get("lost_rows") for _, one in results if one.success]
-    texts = [str(text) for some in told if isinstance(some, list) for text in some]
-    return together(lost, *dict.fromkeys(texts))
 
 
 SLOW = 300.0

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
@@ -118,16 +117,6 @@ LONGEST_PAUSE = 60.0
 BACKUP, LOCATE, RESTORE = "backup_current", "locate_checkpoint", "restore_state"
 Progress = Callable[[str, str], Any]
 """Gets the title of each step that ended, and how; may be async."""
-
-
-@dataclass(slots=True)
-class _Made:
-    """What came of the function of a step."""
-
-    result: dict[str, Any] = field(default_factory=dict)
-    checked: dict[str, bool] = field(default_factory=dict)
-    error: str = ""
-    verdict: str = ""
 
 
 class Running:
@@ -357,41 +346,35 @@ class Running:
         self._slot = self._slot or Slot()
         future = self._slot.do(lambda: self._execute(part, step))
         wait([future], seconds)
-        made = _Made(error=f"it took more than {seconds:.3g} s")
+        late = f"it took more than {seconds:.3g} s"
+        made = RecoveryStepResult(step.key, False, {}, late, 0.0, self.record.attempt)
         if future.done():
             made = future.result()
         else:  # its time is over: what it writes from now on is refused
             self._close()
-        return RecoveryStepResult(
-            step.key,
-            not made.error,
-            made.result,
-            made.error,
-            time.monotonic() - begun,
-            self.record.attempt,
-            verdict=made.verdict,
-            validation=made.checked,
-            executed_at=at,
-        )
+        return replace(made, seconds=time.monotonic() - begun, executed_at=at)
 
-    def _execute(self, part: str, step: RecoveryStep) -> _Made:
+    def _execute(self, part: str, step: RecoveryStep) -> RecoveryStepResult:
         """What a step comes to, in its thread."""
-        made = _Made()
+        result, checked, error, verdict = dict[str, Any](), dict[str, bool](), "", ""
         try:
             answer = called(self._types[step.type], self.context, step.action)
-            made.result = dict(answer) if isinstance(answer, Mapping) else {}
-            made.checked = {
-                name: name in made.result and made.result[name] == wanted
+            result = dict(answer) if isinstance(answer, Mapping) else {}
+            checked = {
+                name: name in result and result[name] == wanted
                 for name, wanted in step.validation.items()
             }
-            for name in [name for name, good in made.checked.items() if not good]:
+            for name in [name for name, good in checked.items() if not good]:
                 raise RecoveryValidationError(f"its result is not valid: {name}")
         except LeaseLostError:
-            made.error = "it was given up"
+            error = "it was given up"
         except BaseException as wrong:  # also one that would end a process: here it ends a step
-            made.error = f"{type(wrong).__name__}: {wrong}"[:1000]
-            made.verdict = self._verdict(part, step, wrong)
-        return made
+            error = f"{type(wrong).__name__}: {wrong}"[:1000]
+            verdict = self._verdict(part, step, wrong)
+        attempt = self.record.attempt
+        return RecoveryStepResult(
+            step.key, not error, result, error, 0.0, attempt, verdict=verdict, validation=checked
+        )
 
     def _verdict(self, part: str, step: RecoveryStep, error: BaseException) -> str:
         """What the error of a step says of the attempt, beside that it failed."""

@@ -6,7 +6,6 @@ goes on there.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -35,8 +34,6 @@ from holdfast.store.store import Store
 
 POSITION = "scrub"
 LEASE = "recovery/scrub"
-MOST_KNOWN = 1000
-"""Findings that are remembered; a store with more damage is told of more than once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +43,11 @@ class Scrubbed:
     entries: int
     """That were looked at."""
     findings: tuple[Finding, ...]
-    """What is wrong, was not known before, and could not be healed."""
+    """What is wrong and could not be healed."""
     healed: tuple[Healed, ...]
     finished: bool
     """Whether all of the store has been looked at since the pass began."""
     seconds: float
-    left: tuple[Finding, ...] = ()
-    """All that is wrong and could not be healed, whether it was known before or not."""
 
 
 class ScrubPosition(Struct):
@@ -60,13 +55,16 @@ class ScrubPosition(Struct):
 
     passes: int = 0
     position: str | None = None
-    known: list[str] = []
-    """What was found by the pass before."""
-    seen: list[str] = []
-    """What was found by this pass."""
-    untold: list[str] = []
+    damaged: int = 0
+    """Findings of the pass before that could not be healed."""
+    found: int = 0
+    """Those of this pass so far."""
     healed: int = 0
     finished_at: datetime | None = None
+    # Kept by earlier versions, and not asked any more.
+    known: list[str] = []
+    seen: list[str] = []
+    untold: list[str] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +76,7 @@ class ScrubStatus:
     position: str | None
     """Where the next slice begins; None at the beginning."""
     damaged: int
-    """Findings of this pass and the one before that could not be healed."""
+    """Findings of this pass, or the one before, that could not be healed."""
     healed: int
     """Rows, ever."""
     finished_at: datetime | None
@@ -92,9 +90,9 @@ class Scrubber(Startable):
     `copies` are other open stores of the same lineage. A slice takes about `budget` seconds, and
     every `interval` seconds there is one, inside the block or between `start` and `stop`; of
     several processes, one does it. Damaged rows are set aside; what cannot be healed is told to
-    `found(findings)`, once; if that raises, it is logged, and told again by the next pass. Each
-    slice reads the feed from its beginning, and nodes of the scope that it goes on with: give a
-    large store a large budget, seldom. Of the rows that belong to no scope, those of the directory
+    `found(findings)`, by each pass as long as it is so; what that raises is logged. Each slice
+    reads the feed from its beginning, and nodes of the scope that it goes on with: give a large
+    store a large budget, seldom. Of the rows that belong to no scope, those of the directory
     and of erased subjects are healed; the feed and those of change ids are verified alone. Without
     a copy, rows whose content follows from the rest are made again.
     """
@@ -148,50 +146,39 @@ class Scrubber(Startable):
 
     def status(self) -> ScrubStatus:
         """How far it is."""
-        kept = self._kept()
-        damaged = len({*kept.known, *kept.seen})
+        kept = self._book.get(POSITION) or ScrubPosition()
+        damaged = max(kept.damaged, kept.found)
         return ScrubStatus(kept.passes, kept.position, damaged, kept.healed, kept.finished_at)
 
     def _slice(self) -> Scrubbed:
         copies = [Store(StoreHandle(one)) for one in self._copies]
         Recovery(Store(self._handle), copies=copies)._mend_notices()  # it keeps where it is there
-        kept = self._kept()
-        untold = set(kept.untold)
+        kept = self._book.get(POSITION) or ScrubPosition()
         report = verify_store(self._core, budget=self._budget, resume=kept.position)
         left, healed = self._heal(report.findings)
+        for scope, those in grouped(left).items():
+            log.error("found by scrubbing: %s: %s", scope or "store", "; ".join(map(str, those)))
+            if scope:
+                Quarantine(self._handle, Scope.parse(scope)).add(those)
+        if left and self._found is not None:
+            self._tell(self._found, left)
+        kept.known = kept.seen = kept.untold = []
+        kept.position, kept.healed = report.resume, kept.healed + len(healed)
+        kept.found += len(left)
         finished = report.resume is None
-        new = tuple(one for one in left if _digest(one) not in {*kept.known, *kept.seen} - untold)
-        self._set_aside(new)
-        for one in new:
-            log.error("found by scrubbing: %s: %s: %s", one.scope or "store", one.place, one.kind)
-        these = set(map(_digest, new))
-        untold = untold - these if self._tell(new) else untold | these
-        kept.seen = list(dict.fromkeys([*kept.seen, *map(_digest, left)]))[:MOST_KNOWN]
-        kept.position = report.resume
-        kept.healed += len(healed)
         if finished:
             kept.finished_at = moment(self._core.clock.claimed())
-            kept.known, kept.seen = kept.seen, []
-            kept.passes += 1
-        kept.untold = sorted(untold & {*kept.known, *kept.seen})
+            kept.damaged, kept.found, kept.passes = kept.found, 0, kept.passes + 1
         self._book.step(lambda page: page.put(POSITION, kept))
-        return Scrubbed(report.entries, new, tuple(healed), finished, report.seconds, tuple(left))
+        return Scrubbed(report.entries, tuple(left), tuple(healed), finished, report.seconds)
 
-    def _tell(self, new: Sequence[Finding]) -> bool:
-        """Whether somebody could be told of it; what they raise stops no scrubbing."""
-        if not new or self._found is None:
-            return True
+    def _tell(self, found: Callable[[Sequence[Finding]], Any], left: Sequence[Finding]) -> None:
         try:
-            called(self._found, new)
+            called(found, left)
         except (LeaseLostError, StoreClosedError):  # another goes on with it
             raise
         except Exception:  # theirs; scrubbing goes on
-            log.warning("what scrubbing found is told again when found again", exc_info=True)
-            return False
-        return True
-
-    def _kept(self) -> ScrubPosition:
-        return self._book.get(POSITION) or ScrubPosition()
+            log.warning("what scrubbing found is told again by the next pass", exc_info=True)
 
     def _heal(self, findings: Sequence[Finding]) -> tuple[list[Finding], list[Healed]]:
         """What is still wrong, and what is no more."""
@@ -207,16 +194,6 @@ class Scrubber(Startable):
             left += still
             healed += done
         return left, healed
-
-    def _set_aside(self, findings: Sequence[Finding]) -> None:
-        for scope, those in grouped(findings).items():
-            if scope:
-                Quarantine(self._handle, Scope.parse(scope)).add(those)
-
-
-def _digest(one: Finding) -> str:
-    text = f"{one.kind}\0{one.scope}\0{one.row or one.place}"
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _core_of(store: Any) -> Core:

@@ -52,7 +52,6 @@ from holdfast.recovery.strategies import (
     is_erased,
     look,
     missing_text,
-    readable,
     refusal,
     unreadable,
 )
@@ -264,7 +263,7 @@ def _from_copy(context: Context, target: RecoveryTarget, reason: str) -> tuple[s
         raise ScopeErasedError(stays_erased(context.agent))
     label = f"copy {target.copy}, {target.point}"
     known = (context.had("backup_current") or {}).get("backup") is not None
-    if known or readable(handle):
+    if known or unreadable(handle) is None:
         bringing = Bringing(handle, source, label, None, None, reason, sticky=is_empty(handle))
         return _brought(context, bringing)
     with put_together(handle, 0, source, label, reason) as point:

@@ -347,11 +347,6 @@ def unreadable(handle: LineHandle) -> str | None:
     return None
 
 
-def readable(handle: LineHandle) -> bool:
-    """Whether all of the newest state can be read."""
-    return unreadable(handle) is None
-
-
 def is_empty(handle: LineHandle) -> bool:
     """Whether nothing of an agent is left: there is no such scope, or all its entries are lost.
 
@@ -557,7 +552,8 @@ def copy(context: Context) -> RecoveryTarget:
         raise (Unreached if later else UnfitTarget)("; ".join(map(str, wrong)))
     _, sequence, place = max(found)
     there = StoreHandle(core_of(context.copies[-place])).line(context.agent)
-    lost = _copy_lacks(context, there, sequence)
+    ours = _is_ours(context.handle, there, sequence)
+    lost = _after(context, sequence) if ours else COPY_LACKS
     return RecoveryTarget(failures.COPY, f"main@{sequence}", lost, copy=-place)
 
 
@@ -578,7 +574,7 @@ def _keeps_more(context: Context, there: LineHandle, sequence: int) -> bool:
     own = {failures.NOTHING, failures.JOURNAL} & set(context.order({}))
     suspect = _is_suspect(context) or context.barred()
     handle = context.handle
-    if not own or suspect or is_empty(handle) or not readable(handle):
+    if not own or suspect or is_empty(handle) or unreadable(handle) is not None:
         return False
     if refused_at(context, handle, handle.timeline, handle.place()[2]) is not None:
         return False
@@ -598,11 +594,6 @@ def _is_ours(handle: LineHandle, there: LineHandle, sequence: int) -> bool:
     keys = [rowkinds.entry(mine.prefix, sequence)]
     ours, theirs = (one.ledger.storage.get(keys)[0] for one in (mine, other))
     return ours is not None and theirs is not None and entries.same_entry(ours, theirs)
-
-
-def _copy_lacks(context: Context, there: LineHandle, sequence: int) -> str:
-    """What is lost by taking the newest state of a copy, if that is one of our own line."""
-    return _after(context, sequence) if _is_ours(context.handle, there, sequence) else COPY_LACKS
 
 
 def defaults(context: Context) -> RecoveryTarget:

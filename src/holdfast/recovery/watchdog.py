@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -54,7 +54,6 @@ from holdfast.recovery.records import (
 from holdfast.recovery.recovery import Recovery
 from holdfast.recovery.report import RecoveryReport
 from holdfast.recovery.run import LEASE
-from holdfast.recovery.scrub import Scrubber
 from holdfast.recovery.strategies import refusal
 from holdfast.store.inner import (
     Asking,
@@ -91,16 +90,14 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 3600.0
 """Seconds before an answer that failed is tried again: at first, and after many times."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sighting:
-    """Something that is wrong with a scope."""
+class Sighting(NamedTuple):
+    """What is wrong with a scope; the term of the lease under which the agent ran, 0 if it ran
+    under none; and the newest cycle that speaks for it, 0 if it is not that."""
 
     scope: Scope
     failure: AgentFailure
     term: int = 0
-    """Of the lease under which the agent ran; 0 if it ran under none."""
     cycle: int = 0
-    """The newest cycle that speaks for it; 0 if it is not that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,26 +155,23 @@ class Sightings:
 
     def due(self) -> list[Unanswered]:
         """Those that are to be answered now: all but those for which a pause lasts here."""
-        return [one for one in self.all() if not self._pauses_for(one)]
-
-    def _pauses_for(self, one: Unanswered) -> bool:
-        tries, end = self._pauses.get(one.agent, (0, 0.0))
-        return one.tries == tries > 0 and self._store.core.clock.ticks() < end
+        found, now = [], self._store.core.clock.ticks()
+        for one in self.all():
+            tries, end = self._pauses.get(one.agent, (0, 0.0))
+            if not (one.tries == tries > 0 and now < end):
+                found.append(one)
+        return found
 
     def add(self, sighting: Sighting) -> None:
         """Keep a new one. Of an agent one is kept, the gravest.
 
         What gives way is found again, if it is still so once that is answered.
         """
-        kept = self._book.get(OPEN + hashed(sighting.scope))
-        if kept is not None and _grave(sighting.failure) <= _grave(_read(kept).failure):
-            return
-        now, failure = self._now(), sighting.failure.check()
-        self._keep(
-            Unanswered(
-                sighting.scope, failure, now, 0, "", now, term=sighting.term, cycle=sighting.cycle
-            )
-        )
+        scope, failure, term, cycle = sighting
+        kept = self._book.get(OPEN + hashed(scope))
+        if kept is None or _grave(failure) > _grave(_read(kept).failure):
+            now = self._now()
+            self._keep(Unanswered(scope, failure.check(), now, 0, "", now, term, cycle))
 
     def _keep(self, one: Unanswered) -> None:
         self._book.step(lambda page: page.put(OPEN + hashed(one.agent), _data(one)))
@@ -235,8 +229,6 @@ def _read(kept: SightingRecord) -> Unanswered:
 
 WATCHDOG_OWNER, BOOT_OWNER = "watchdog ", "boot"
 """How the owner of an agent's lease begins while a watchdog has it, and who it is at boot."""
-FEWEST = 20
-"""Cycles before which nothing is said about the share of them that fails."""
 
 
 class Beats:
@@ -261,7 +253,7 @@ class Beats:
             seen[info.name] = beat, since
             quiet = now - since
             if info.gone or quiet >= info.duration:
-                yield Sighting(scope, _silence(info, quiet), term=info.term)
+                yield Sighting(scope, _silence(info, quiet), info.term)
         self._seen = seen
 
 
@@ -314,11 +306,10 @@ def status_of(handle: LineHandle) -> Status:
 
 
 class Astray:
-    """Alarms of drift, and shares of failed cycles, that nobody answers."""
+    """Alarms of drift that nobody answers."""
 
-    def __init__(self, core: Core, most: float) -> None:
+    def __init__(self, core: Core) -> None:
         self._store = StoreHandle(core)
-        self._most = most
         self._before: dict[Scope, int] = {}
 
     def found(self, answered: Callable[[Scope], int]) -> Iterator[Sighting]:
@@ -328,36 +319,22 @@ class Astray:
         """
         before, self._before = self._before, {}
         for info, scope in running(self._store.core):
-            handle = self._store.line(scope)
             try:
-                status = status_of(handle)
-                sighting = self._sighting(handle, status, answered(scope))
+                status = status_of(self._store.line(scope))
+                known = answered(scope)
             except StateIntegrityError as error:  # it cannot be looked at: that is the failure
                 failure = AgentFailure("corruption_detected", str(error)[:1000])
-                yield Sighting(scope, failure, term=info.term)
+                yield Sighting(scope, failure, info.term)
                 continue
-            if sighting is None:
-                continue
-            self._before[scope] = status.begun
-            if before.get(scope) == status.begun:
-                yield replace(sighting, term=info.term, cycle=status.cycles)
-
-    def _sighting(self, handle: LineHandle, status: Status, answered: int) -> Sighting | None:
-        scope = handle.scope
-        new = {kind: cycle for kind, cycle in status.alarmed.items() if cycle > answered}
-        evidence: dict[str, Any] = {"alarms": new, "cycles": status.cycles}
-        if new:
-            kind = "error_rate" if "errors" in new else "drift"
-            text = f"alarms: {', '.join(sorted(new))}"
-            return Sighting(scope, AgentFailure(kind, text, evidence=evidence))
-        if status.cycles - max(answered, status.begun) < FEWEST:
-            return None
-        now = Drift(State(handle)).status()
-        if now.looked_at >= FEWEST and now.error_rate > self._most:
-            evidence["error_rate"] = now.error_rate
-            text = f"{now.error_rate:.0%} of its cycles fail"
-            return Sighting(scope, AgentFailure("error_rate", text, evidence=evidence))
-        return None
+            new = {kind: cycle for kind, cycle in status.alarmed.items() if cycle > known}
+            if new:
+                self._before[scope] = status.begun
+            if new and before.get(scope) == status.begun:
+                evidence = {"alarms": new, "cycles": status.cycles}
+                kind = "error_rate" if "errors" in new else "drift"
+                text = f"alarms: {', '.join(sorted(new))}"
+                failure = AgentFailure(kind, text, evidence=evidence)
+                yield Sighting(scope, failure, info.term, status.cycles)
 
 
 # the watchdog
@@ -401,9 +378,8 @@ class Watchdog(Startable):
 
     Looked at are the agents that somebody runs, by their leases (`Agents`, `Loop`): no beat for as
     long as the lease lasts (`missed_beats`), or the process is known to be gone (`agent_crash`);
-    alarms of `Drift` that stand for two looks (`drift`, `error_rate`), and a share of failed cycles
-    above `error_rate`; a state that cannot be read; and all that a `scrubber` finds of states that
-    cannot be read or have lost their newest entries, also if another was told of it before.
+    alarms of `Drift` that stand for two looks (`drift`, `error_rate`); and what a scrubber tells
+    (`report`) of states that cannot be read or have lost their newest entries.
     Of `states`, whoever runs them, the newest one is given to the checks of `recovery` (`validate`)
     when it is another: one that they refuse is `validation_failed`.
     Each failure is kept, then answered by `recovery` (one with its defaults if none is given), with
@@ -425,9 +401,7 @@ class Watchdog(Startable):
         *,
         on_failure: Callable[[Scope, AgentFailure], Any] | None = None,
         restart: Callable[[str], Any] | None = None,
-        scrubber: Scrubber | None = None,
         states: Sequence[Scope] = (),
-        error_rate: float = 0.5,
         interval: float = 5.0,
         lease: float = 30.0,
     ) -> None:
@@ -441,24 +415,18 @@ class Watchdog(Startable):
         for name, function in (("on_failure", on_failure), ("restart", restart)):
             if function is not None:
                 check_function(function, name)
-        if scrubber is not None and not isinstance(scrubber, Scrubber):
-            raise InvalidInputError("scrubber is a Scrubber of the same face")
-        if type(error_rate) not in (int, float) or not 0 <= error_rate <= 1:
-            raise InvalidInputError("error_rate is a share from 0 to 1")
         check_seconds(interval, "interval")
         check_own(core, "that recovery", recovery and recovery._handle)
-        check_own(core, "that scrubber", scrubber and scrubber._handle)
         self._handle = StoreHandle(core)
         self._store = Store(self._handle)
         self._core = core
         self._recovery = recovery or Recovery(store)
         self._on_failure = on_failure
         self._restart = restart
-        self._scrubber = scrubber
         self._states = dict.fromkeys(states, 0)
         """Whose newest state is checked, and the entry up to which it was found good."""
         self._beats = Beats(core)
-        self._astray = Astray(core, error_rate)
+        self._astray = Astray(core)
         self._sightings = Sightings(self._handle)
         self._duration = lease
         self._lease: Lease | None = None
@@ -548,17 +516,17 @@ class Watchdog(Startable):
         one waits for them."""
         over = []
         for one in self._sightings.all():
-            if one.agent not in self._at_work and self._is_over_now(one):
+            if one.agent in self._at_work:
+                continue
+            try:
+                check_there(self._handle, one.agent)
+                past = one.failure.kind not in DAMAGED and self._is_over(one, self._info(one.agent))
+            except (ScopeNotFoundError, ScopeErasedError):
+                past = True  # it was deleted or erased, and does not begin anew by itself
+            if past:
                 self._sightings.answered(one)
                 over.append(Answered(one.agent, one.failure, "passed"))
         return over
-
-    def _is_over_now(self, one: Unanswered) -> bool:
-        try:
-            check_there(self._handle, one.agent)
-        except (ScopeNotFoundError, ScopeErasedError):
-            return True  # it was deleted or erased, and does not begin anew by itself
-        return one.failure.kind not in DAMAGED and self._is_over(one, self._info(one.agent))
 
     def _info(self, scope: Scope) -> LeaseInfo | None:
         """The lease of who runs an agent, if there was ever one."""
@@ -583,9 +551,7 @@ class Watchdog(Startable):
         for scope in self._states:
             if why := self._refusal(scope):
                 failure = AgentFailure("validation_failed", why[:1000])
-                yield Sighting(scope, failure, term=self._runs(scope))
-        scrubbed = self._scrubber.slice() if self._scrubber is not None else None
-        yield from self._harmed(scrubbed.left if scrubbed is not None else ())
+                yield Sighting(scope, failure, self._runs(scope))
 
     def _refusal(self, scope: Scope) -> str | None:
         """Why the checks refuse the newest state of a scope; damage is found by other ways."""
@@ -605,16 +571,11 @@ class Watchdog(Startable):
     def report(self, findings: Sequence[Finding]) -> None:
         """Take note of damage that a scrubber found (`found=watchdog.report`), to be answered by
         the watchdog that acts."""
-        for sighting in self._harmed(findings):
-            self._sightings.add(sighting)
-        self._background.wake()
-
-    def _harmed(self, found: Sequence[Finding]) -> Iterator[Sighting]:
-        """The scopes among findings whose newest state is damaged."""
-        for text, findings in grouped(found).items():
-            failure = found_failure(findings)
+        for text, those in grouped(findings).items():
+            failure = found_failure(those)
             if text and failure is not None and self._is_damaged(scope := Scope.parse(text)):
-                yield Sighting(scope, failure, term=self._runs(scope))
+                self._sightings.add(Sighting(scope, failure, self._runs(scope)))
+        self._background.wake()
 
     def _runs(self, scope: Scope) -> int:
         """The term under which somebody runs a scope, or ran it and is gone; 0 if nobody does."""
@@ -654,18 +615,11 @@ class Watchdog(Startable):
             self._at_work.discard(one.agent)
             self._settle()
 
-    def _is_out(self, error: Exception) -> bool:
-        """Whether this watchdog can do nothing more; where an agent's own lease was taken from it,
-        that is an answer that failed."""
-        return isinstance(error, StoreClosedError) or (
-            isinstance(error, LeaseLostError) and not self.acting
-        )
-
     def _answered_or_kept(self, one: Unanswered) -> Answered:
         report, recovered = None, one.recovered
         try:
             name, info = lease_of(one.agent), self._info(one.agent)
-            if self._is_over(one, info) or self._is_past(one):
+            if self._is_over(one, info):
                 outcome = "passed"
             elif self._on_failure is not None:
                 if one.failure.kind in SILENT and name is not None:
@@ -680,11 +634,15 @@ class Watchdog(Startable):
                 if self._restart is not None and name is not None and one.term:
                     called(self._restart, one.agent.id)
         except Exception as error:  # whatever it is, it is tried again
-            if self._is_out(error):
+            # Where only the agent's own lease was taken from it, that is an answer that failed.
+            lost = isinstance(error, LeaseLostError) and not self.acting
+            if lost or isinstance(error, StoreClosedError):
                 raise  # another watchdog goes on with it
             log.warning("%s: %s was answered in vain", one.agent, one.failure.kind, exc_info=True)
-            if one.cycle and self._was_undone(one, error):
-                self._start_again(one.agent.id)
+            if one.cycle and isinstance(error, RecoveryFailedError):
+                undone = self._recovery._named_by(one.agent, error)
+                if undone is not None and undone.status == ROLLED_BACK:
+                    self._start_again(one.agent.id)
             text = f"{type(error).__name__}: {error}"
             self._sightings.failed(one, text, recovered=recovered)
             return Answered(one.agent, one.failure, "failed", error=text)
@@ -704,12 +662,6 @@ class Watchdog(Startable):
                 self._sightings.settled(one)
         return report
 
-    def _was_undone(self, one: Unanswered, error: Exception) -> bool:
-        if not isinstance(error, RecoveryFailedError):
-            return False
-        report = self._recovery._named_by(one.agent, error)
-        return report is not None and report.status == ROLLED_BACK
-
     def _start_again(self, agent: str) -> None:
         """Start one that ran, if astray, until it was to be recovered, and is where it was: from
         then on it is another one's, and the next alarm is answered."""
@@ -728,17 +680,13 @@ class Watchdog(Startable):
             return self._refusal(one.agent) is None
         if one.failure.kind in DAMAGED:
             return one.tries > 0 and not self._is_damaged(one.agent)
+        if one.cycle and not one.recovered:
+            with suppress(StateIntegrityError):  # then it is answered
+                if status_of(self._handle.line(one.agent)).begun >= one.cycle:
+                    return True  # the alarm was answered otherwise
         if info is None or info.owner is None or info.owner.startswith(WATCHDOG_OWNER):
             return False
         return info.term != one.term
-
-    def _is_past(self, one: Unanswered) -> bool:
-        """Whether the alarm of one astray was answered otherwise."""
-        if not one.cycle or one.recovered:
-            return False
-        with suppress(StateIntegrityError):  # then it is answered
-            return status_of(self._handle.line(one.agent)).begun >= one.cycle
-        return False
 
     @contextmanager
     def _in_place_of(self, name: str | None, info: LeaseInfo | None) -> Iterator[None]:

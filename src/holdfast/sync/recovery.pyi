@@ -7,11 +7,11 @@ from holdfast.recovery.failures import AgentFailure as AgentFailure
 from holdfast.recovery.heal import Healed as Healed
 from holdfast.recovery.health import Concern as Concern
 from holdfast.recovery.health import Health as Health
-from holdfast.recovery.notices import RecoveryNotice as RecoveryNotice
 from holdfast.recovery.procedure import Procedure as Procedure
 from holdfast.recovery.procedure import RecoveryStep as RecoveryStep
 from holdfast.recovery.quarantine import Quarantined as Quarantined
 from holdfast.recovery.records import KeptProcedure as KeptProcedure
+from holdfast.recovery.records import RecoveryNotice as RecoveryNotice
 from holdfast.recovery.records import RecoveryStepResult as RecoveryStepResult
 from holdfast.recovery.recovery import Recovery as Recovery
 from holdfast.recovery.report import RecoveryPlan as RecoveryPlan

@@ -15,20 +15,20 @@ import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from holdfast.agents.mailbox import Mailbox
 from holdfast.errors import HoldfastError, InvalidInputError
 from holdfast.recovery.failures import KEPT_ALERTS, log
-from holdfast.recovery.notices import RecoveryNotice, deliver
-from holdfast.recovery.records import notices_scope
+from holdfast.recovery.records import RecoveryNotice, deliver, notices_scope
 from holdfast.recovery.report import RecoveryReport
 from holdfast.seal.keys import read_secret
 from holdfast.store.inner import Book, BookPage, StoreHandle, core_of, moment
@@ -200,7 +200,7 @@ class Alerts:
         self._tellers: dict[str, Tell] = {one.name: one.teller(store) for one in channels}
         for name, function in (callbacks or {}).items():
             check_run(function, "what is told of alerts", awaited=True)
-            self._tellers[name] = _calling(function)
+            self._tellers[name] = partial(called, function)
         self.errors: dict[str, str] = {}
         """Why a way did not serve, by its name, until it does."""
 
@@ -254,10 +254,11 @@ class Alerts:
 
     def _tell_recoveries(self, way: str) -> None:
         def tell(_: Any, one: RecoveryNotice) -> None:
-            if _is_old(one.recovery, moment(self._core.clock.claimed())):
+            begun = datetime.fromisoformat(one.recovery.partition("-")[0]).replace(tzinfo=UTC)
+            if moment(self._core.clock.claimed()) - begun > OLD:
                 return  # a way that is new is not told of all that ever was
-            plain = {name: getattr(one, name) for name in one.__slots__ if name != "number"}
-            event = {"id": f"{one.recovery}/{one.agent}", "event": "recovery", **plain}
+            event = {"id": f"{one.recovery}/{one.agent}", "event": "recovery", **asdict(one)}
+            del event["number"]
             if not self._told(way, event):
                 raise _Untold
 
@@ -277,19 +278,8 @@ class Alerts:
         return True
 
 
-def _is_old(recovery: str, now: datetime) -> bool:
-    """Whether a recovery began long ago, as its id says."""
-    with suppress(ValueError):  # of another form: it is told
-        return now - datetime.fromisoformat(recovery.partition("-")[0]).replace(tzinfo=UTC) > OLD
-    return False
-
-
 class _Untold(Exception):
     """A way did not serve."""
-
-
-def _calling(function: Tell) -> Tell:
-    return lambda event: called(function, event)
 
 
 # ---- thresholds ---------------------------------------------------------------------------------

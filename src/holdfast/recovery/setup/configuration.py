@@ -1,7 +1,7 @@
 """What an agent's state management is to be, as one document: its sections, all checked at once.
 
 What a document asks for and this version cannot do (another engine, another cache, peers) is
-told apart from what is wrong with it: such a document can be read, and says what is not available.
+refused by name, with what to write instead.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.recovery.procedure import Procedure, twice
 from holdfast.recovery.setup.alerts import LAG, RATE, THRESHOLDS, Channel
 from holdfast.storage.server import take_options
 from holdfast.store.inner import LONGEST
-from holdfast.store.names.arguments import is_seconds, read_yaml
+from holdfast.store.names.arguments import read_yaml
 from holdfast.store.names.scope import Scope
 from holdfast.store.open import HOUR, CachePlan
 
@@ -274,8 +274,6 @@ class Configuration:
     channels: tuple[Channel, ...] = ()
     """Who is told of alerts and of recoveries."""
     intervals: Intervals = field(default_factory=Intervals)
-    unavailable: tuple[str, ...] = ()
-    """What it asks for and is not there; `set_up` refuses it."""
     notes: tuple[str, ...] = ()
     """What it says that makes no difference here."""
 
@@ -314,40 +312,12 @@ class Configuration:
         """The same of a YAML text; needs `holdfast[yaml]`."""
         return cls.of(read_yaml(text, ConfigurationError))
 
-    def check(self) -> None:
-        """Refuse what is not available, and what was put together by hand and is wrong."""
-        problems = [f"not available: {one}" for one in self.unavailable]
-        try:
-            Scope("agent", self.agent_id)
-        except HoldfastError as error:
-            problems.append(f"agent_id is the id of an agent: {error}")
-        if self.verification not in LEVELS:
-            problems.append(f"verification is {' or '.join(LEVELS)}")
-        if self.scrub_interval is not None and not is_seconds(self.scrub_interval, 0, LONGEST):
-            problems.append("scrub_interval is seconds, a day at most, or None")
-        for name, kind in (("policies", Policy), ("procedures", Procedure)):
-            made = getattr(self, name)
-            if not isinstance(made, tuple) or not all(isinstance(one, kind) for one in made):
-                problems.append(f"{name} is a tuple of {kind.__name__}")
-            else:
-                problems += twice(name, made)
-        if problems:
-            raise ConfigurationError(problems)
-
-    def passed_over(self) -> tuple[str, ...]:
-        """What it says of a store, and does not matter if an open one is given."""
-        said = self.url.partition(":")[2] or self.key or self.signer or self.durability != "full"
-        parts = [("storage.primary", said), ("storage.cache", self.cache)]
-        note = "the store that was given is used, as it was opened"
-        return tuple(f"{part}: {note}" for part, there in parts if there)
-
 
 class _Reading:
     """Reads a document, and lists all that is wrong with it. It never shows a value."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
-        self._unavailable: list[str] = []
         self._notes: list[str] = []
 
     def run(self, data: Any) -> Configuration:
@@ -388,9 +358,11 @@ class _Reading:
             thresholds=self._thresholds(parts["monitoring"], replication),
             channels=self._channels(parts["monitoring"]),
             intervals=Intervals(**lengths),
-            unavailable=tuple(self._unavailable),
             notes=tuple(self._notes),
         )
+
+    def _lack(self, text: str) -> None:
+        self.problems.append(f"not available: {text}")
 
     def _outside(self, data: Mapping[Any, Any]) -> None:
         """What stands beside `state_management`: of somebody else, unless it is named as ours."""
@@ -438,45 +410,36 @@ class _Reading:
         start = place.partition(":")[0].removesuffix("+srv") if ":" in place else ""
         scheme = start if start in ENGINES else ""
         kind = data.get("type", scheme or "sqlite")
+        engines = f"a store is {' or '.join(ENGINES)}"
         if kind not in ENGINES:
-            self._unavailable.append(
-                f"storage.primary.type{_word(kind)}: a store is {' or '.join(ENGINES)}"
-            )
-            return {}
-        if "://" in place and not scheme:
-            self._unavailable.append(
-                f"storage.primary.connection: it is of another engine; a store is "
-                f"{' or '.join(ENGINES)}"
-            )
-            return {}
-        if scheme and scheme != kind:
-            self.problems.append(
-                f"storage.primary: the type is {kind}, and the connection is of {scheme}"
-            )
-        if kind in ("postgresql", "mongodb"):
+            self._lack(f"storage.primary.type{_word(kind)}: {engines}")
+        elif "://" in place and not scheme:
+            self._lack(f"storage.primary.connection: it is of another engine; {engines}")
+        elif scheme and scheme != kind:
+            said = f"the type is {kind}, and the connection is of {scheme}"
+            self.problems.append(f"storage.primary: {said}")
+        elif kind in ("postgresql", "mongodb"):
             return {"url": self._server(kind, place, data)}
-        for name in ("pool_size", "timeout"):
-            if name in data:
+        else:
+            for name in {"pool_size", "timeout"} & data.keys():
                 said = f"{kind} runs in the process itself: leave it out"
                 self.problems.append(f"storage.primary.{name} is for a server; {said}")
-        return {"url": place if place.startswith(f"{kind}:") else f"{kind}:{place}"}
+            return {"url": place if scheme else f"{kind}:{place}"}
+        return {}
 
     def _server(self, kind: str, url: str, data: Mapping[str, Any]) -> str:
         """The URL of a store on a server, with what stands beside it as its options."""
+        place, said = "storage.primary", dict[str, Any]()
         if "://" not in url:
-            self.problems.append(
-                f"storage.primary.connection is {kind}://USER:PASSWORD@HOST:PORT/DATABASE"
-            )
+            self.problems.append(f"{place}.connection is {kind}://USER:PASSWORD@HOST:PORT/DATABASE")
         try:
             said = take_options(url)[1]
         except InvalidInputError as error:
-            self.problems.append(f"storage.primary.connection: {error}")
-            said = {}
-        for name in ("pool_size", "timeout"):
-            if name in data:
-                if name in said:
-                    self.problems.append(f"storage.primary.{name} stands in the connection, too")
-                url += f"{'&' if '?' in url else '?'}{name}={max(1, int(milliseconds(data[name])))}"
+            self.problems.append(f"{place}.connection: {error}")
+        for name in [name for name in ("pool_size", "timeout") if name in data]:
+            if name in said:
+                self.problems.append(f"{place}.{name} stands in the connection, too")
+            url += f"{'&' if '?' in url else '?'}{name}={max(1, int(milliseconds(data[name])))}"
         return url
 
     def _backups(self, given: Any) -> tuple[BackupPlace, ...]:
@@ -494,7 +457,7 @@ class _Reading:
         data = self._section(given, place)
         kind = data.get("type", "s3" if "bucket" in given else "file")
         if kind not in BACKUPS:
-            self._unavailable.append(f"{place}.type{_word(kind)}")
+            self._lack(f"{place}.type{_word(kind)}")
             return None
         mine, others = ("bucket", ("path", "scopes")) if kind == "s3" else ("path", IN_BUCKETS)
         for name in others:
@@ -569,21 +532,20 @@ class _Reading:
             return {}
         known = len(self.problems)
         data = self._section(storage["cache"], "storage.cache")
-        kind = data.get("type", "")
+        kind, place = data.get("type", ""), data.get("connection", "")
         if kind != "redis":
             said = "what is read is kept in the process in any case; else write redis"
-            self._unavailable.append(f"storage.cache.type{_word(kind)}: {said}")
-            return {}
+            self._lack(f"storage.cache.type{_word(kind)}: {said}")
         if len(self.problems) > known:
             return {}
-        place, length = data.get("connection", ""), milliseconds(data.get("ttl", HOUR * 1000))
+        ttl = _seconds(data.get("ttl", HOUR * 1000))
         try:
             if not place:
                 raise InvalidInputError("connection is missing")
-            CachePlan.of(place, length / 1000)
+            CachePlan.of(place, ttl)
         except InvalidInputError as error:
             self.problems.append(f"storage.cache: {error}")
-        return {"cache": place, "cache_ttl": length / 1000}
+        return {"cache": place, "cache_ttl": ttl}
 
     def _synchronization(self, data: Mapping[str, Any]) -> Replication | None:
         """Replicas of the store, which follow it."""
@@ -601,7 +563,7 @@ class _Reading:
             return None
         for name in ("strategy", "consistency_level"):
             if data.get(name, EVENTUAL[1]) not in EVENTUAL:
-                self._unavailable.append(f"{place}.{name}{_word(data[name])}: {INSTEAD}")
+                self._lack(f"{place}.{name}{_word(data[name])}: {INSTEAD}")
         return Replication(tuple(urls), factor, data.get("conflict_resolution") == NEWEST)
 
     def _each(

@@ -60,6 +60,7 @@ from holdfast.store.inner import (
     verify_store,
 )
 from holdfast.store.names.background import Closable
+from holdfast.store.names.face import calls, ends, faced, writes
 from holdfast.store.names.items import Checkpoint, Entry
 from holdfast.store.names.scope import Scope, check_key
 from holdfast.store.open import open_core
@@ -156,26 +157,8 @@ class SetUp:
     initialized_at: int
     """Milliseconds since 1970, as this process's clock claimed."""
 
-    def __str__(self) -> str:
-        what = "new" if self.created else f"at {self.current_state or 'no state'}"
-        lines = [
-            f"agent:{self.agent_id} ({what}): {'in force' if self.success else 'damaged'}",
-            f"  storage: {'encrypted' if self.encrypted else 'plain'}",
-            f"  backups: {self.backup or 'none'}",
-            f"  replicas: {', '.join(self.replicas) or 'none'}",
-            f"  policies: {', '.join(self.policies) or 'none'}",
-            f"  procedures: {', '.join(self.procedures) or 'none'}",
-            f"  verified: {self.verification}{self._scrubbed()}",
-            *(f"  found: {one}" for one in self.findings),
-            *(f"  note: {one}" for one in self.notes),
-        ]
-        return "\n".join(lines)
 
-    def _scrubbed(self) -> str:
-        every = self.scrub_interval
-        return f", and in the background every {every:g} s" if every is not None else ""
-
-
+@faced
 class Managed(Closable):
     """An agent that was set up: its store, its state, and what takes care of them.
 
@@ -186,14 +169,14 @@ class Managed(Closable):
     def __init__(self, store: Store, config: Configuration, beside: Beside) -> None:
         self.store = store
         self.state: State = store.agent(config.agent_id)
-        self.backups = backups_of(config, store)
-        self.replicas = replicas_of(config, store, beside.replicas)
+        self.backups: Backups | None = backups_of(config, store)
+        self.replicas: Replicas | None = replicas_of(config, store, beside.replicas)
         """What keeps replicas up to date, in the background, if there are any."""
         self._newest_wins = config.replication is not None and config.replication.newest_wins
         # First those that are not there yet are made, so that all of them are copies.
         begun = self.replicas.sync() if self.replicas is not None else None
         self._copies = self.replicas.copies() if self.replicas is not None else []
-        self.recovery = Recovery(
+        self.recovery: Recovery = Recovery(
             store,
             steps=beside.steps,
             copies=self._copies,
@@ -204,9 +187,9 @@ class Managed(Closable):
         """What checks the store in the background, if the configuration asks for that."""
         if config.scrub_interval is not None:
             self._scrub_every(config.scrub_interval)
-        self.policies = Policies(store)
+        self.policies: Policies = Policies(store)
         sync = self.replicas.hold if self.replicas is not None else None
-        self.checkpoints = Checkpoints(self.state, sync=sync)
+        self.checkpoints: Checkpoints = Checkpoints(self.state, sync=sync)
         self.report: SetUp
         self._own = False
         # Before anything is written here: that would be the newest.
@@ -227,6 +210,7 @@ class Managed(Closable):
         self.scrubber = Scrubber(self.store, interval=interval, copies=copies, found=found)
         return self.scrubber
 
+    @ends
     def close(self) -> None:
         """Stop all that runs beside the agent, each after what it is at; a store that was opened
         for it is closed."""
@@ -238,10 +222,12 @@ class Managed(Closable):
 
     # the agent's state
 
+    @writes
     def checkpoint(self, request: Any = "", **fields: Any) -> CheckpointResult:
         """Make a checkpoint, as `Checkpoints.create` does; `sync=True` waits for the replicas."""
         return self.checkpoints.create(request, **fields)
 
+    @writes
     def restore(self, request: Any = None, **fields: Any) -> RestoreResult:
         """Return to a point, as `Checkpoints.restore` does."""
         return self.checkpoints.restore(request, **fields)
@@ -261,10 +247,13 @@ class Managed(Closable):
         why = refusal(checks, View(handle.view(head))) if head else "there is no state yet"
         return [why] if why is not None else []
 
+    @calls()
+    @writes
     def recover(self, failure: Any = "unknown", **more: Any) -> RecoveryReport:
         """Bring the agent back to a good state, as `Recovery.recover` does."""
         return self.recovery.recover(self.state, failure, **more)
 
+    @writes
     def synchronise(self) -> SyncReport:
         """Bring all replicas up to now.
 
@@ -471,7 +460,6 @@ def check_set_up(
         raise InvalidInputError("initial is a mapping of keys to values")
     for key in initial or ():
         check_key(key)
-    config.check()
     if store is not None and not isinstance(store, kind):
         raise InvalidInputError(
             "store is an open one of the same face: that of holdfast.sync for "
@@ -568,7 +556,7 @@ def put_in_force(
             *config.notes,
             *_lacking(managed, config),
             *managed._trouble,
-            *(config.passed_over() if given else ()),
+            *_unused(config, given),
         ),
         initialized_at=core.clock.claimed() // 1000,
     )
@@ -580,6 +568,14 @@ def _lacking(managed: Managed, config: Configuration) -> tuple[str, ...]:
         return ()
     how = f"name them in synchronization.replicas, by replicas=, or in {REPLICAS}"
     return (f"synchronization: nothing is copied yet, for no replicas are named; {how}",)
+
+
+def _unused(config: Configuration, given: bool) -> tuple[str, ...]:
+    """What a document says of a store, and does not matter, for an open one was given."""
+    said = [config.url.partition(":")[2], config.key, config.signer, config.durability != "full"]
+    parts = [("storage.primary", any(said)), ("storage.cache", config.cache)] if given else []
+    note = "the store that was given is used, as it was opened"
+    return tuple(f"{part}: {note}" for part, there in parts if there)
 
 
 class _Found(NamedTuple):

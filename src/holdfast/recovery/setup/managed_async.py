@@ -6,11 +6,9 @@ given is the same object in what was set up. All else is done by the blocking fa
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from holdfast.agents.machines.definition import MachineDefinition
 from holdfast.checkpoints import Checkpoints
@@ -19,95 +17,11 @@ from holdfast.recovery.setup import managed as blocking
 from holdfast.recovery.setup.alerts import Tell
 from holdfast.recovery.setup.configuration import Configuration
 from holdfast.store.names.face import given
-from holdfast.store.names.items import Checkpoint, Entry
-from holdfast.store.names.threads import OnLoop, read_away, surely, to_the_end
-from holdfast.store.state_async import State
+from holdfast.store.names.threads import OnLoop, to_the_end
 from holdfast.store.store_async import Store, open
 
 if TYPE_CHECKING:
-    from holdfast.backup import Backups
-    from holdfast.checkpoints import Policies
-    from holdfast.checkpoints.create import CheckpointResult
-    from holdfast.checkpoints.restore_request import RestoreResult
-    from holdfast.recovery import Recovery, RecoveryReport, Scrubber
-    from holdfast.replicas import Replicas, SyncReport
-
-
-class Managed:
-    """An agent that was set up: its store, its state, and what takes care of them.
-
-    All that can be done with the agent's state is here: `checkpoint`, `restore`, `list`,
-    `validate`, `recover`, `synchronise`, `history` and `status`, with its policies in force.
-    """
-
-    def __init__(self, store: Store, found: blocking.Managed, own: bool, on_loop: OnLoop) -> None:
-        self._blocking = found
-        self._own = own
-        self.store = store
-        self.state: State = store.scope(found.state.scope)
-        self.policies: Policies = given(found.policies)
-        self.recovery: Recovery = given(found.recovery)
-        self.recovery._loops = (on_loop,)  # functions of machines run where it is called
-        self.backups: Backups | None = given(found.backups)
-        self.replicas: Replicas | None = given(found.replicas)
-        """What keeps replicas up to date, in the background, if there are any."""
-        hold = self.replicas.hold if self.replicas is not None else None
-        self.checkpoints = Checkpoints(self.state, sync=hold)
-        self.scrubber: Scrubber | None = given(found.scrubber)
-        """What checks the store in the background, if the configuration asks for that."""
-        self.report = found.report
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Stop all that runs beside the agent, each after what it is at; a store that was opened
-        for it is closed."""
-        try:
-            await surely(self._blocking.close)
-        finally:
-            if self._own:
-                await self.store.close()
-
-    async def checkpoint(self, request: Any = "", **fields: Any) -> CheckpointResult:
-        """Make a checkpoint, as `Checkpoints.create` does; `sync=True` waits for the replicas."""
-        return await self.checkpoints.create(request, **fields)
-
-    async def restore(self, request: Any = None, **fields: Any) -> RestoreResult:
-        """Return to a point, as `Checkpoints.restore` does."""
-        return await self.checkpoints.restore(request, **fields)
-
-    async def list(self, *, limit: int | None = None, **where: Any) -> builtins.list[Checkpoint]:
-        """Checkpoints of the agent, the newest first, as `Checkpoints.find` does."""
-        return await self.checkpoints.find(limit=limit, **where)
-
-    async def validate(self) -> builtins.list[str]:
-        """What is wrong with the agent's newest state: damage, or what a check refuses."""
-        return await read_away(self._blocking.validate)
-
-    async def recover(self, failure: Any = "unknown", **more: Any) -> RecoveryReport:
-        """Bring the agent back to a good state, as `Recovery.recover` does."""
-        return await self.recovery.recover(self.state, failure, **more)
-
-    async def synchronise(self) -> SyncReport:
-        """Bring all replicas up to now."""
-        return await to_the_end(self._blocking.synchronise)
-
-    async def history(self, *, limit: int | None = None) -> builtins.list[Entry]:
-        """What was written to the agent, the newest first, with who and why."""
-        return await self.state.log(limit=limit)
-
-    async def status(self) -> blocking.RunningStatus:
-        """How the agent and all that runs beside it are now."""
-        return await read_away(self._blocking.status)
+    from holdfast.recovery import Managed
 
 
 class SettingUp:
@@ -164,7 +78,17 @@ class SettingUp:
             if store is None:
                 await opened.close()
             raise
-        return Managed(opened, found, store is None, on_loop)
+        found._own = store is None
+        # Made by hand, for these are of the face on which they are used: the store that was given
+        # or opened, and what calls functions of the user's where it is called.
+        managed: Any = given(found)
+        managed.store, managed.state = opened, opened.scope(found.state.scope)
+        managed.recovery, managed._loops = given(found.recovery), (on_loop,)
+        managed.recovery._loops = (on_loop,)
+        hold = managed.replicas.hold if managed.replicas is not None else None
+        managed.checkpoints = Checkpoints(managed.state, sync=hold)
+        done: Managed = managed
+        return done
 
 
 def set_up(

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,7 +84,7 @@ def parts_of(managed: Managed, config: Configuration, beside: Beside) -> dict[st
         name = " ".join(("backups", *plan.scopes))
         table[name] = chore("backups made", name, plan.interval, made)
     if (bounds := config.optimizer) is not None:
-        adapt = partial(adapt_intervals, managed, bounds)
+        adapt = partial(adapt_intervals, managed, bounds, [])
         about = "intervals of policies adapted"
         table["optimizer"] = chore(about, "optimizer", bounds.interval, adapt)
     for id, make in beside.agents.items():
@@ -184,15 +184,17 @@ def alerts_of(managed: Managed, config: Configuration, beside: Beside) -> Alerts
 # They get longer where checkpoints cost, and shorter where recoveries lost what lay between them.
 
 
-def adapt_intervals(managed: Managed, plan: OptimizerPlan) -> list[Policy]:
+def adapt_intervals(managed: Managed, plan: OptimizerPlan, looked: list[datetime]) -> list[Policy]:
     """Set the intervals of an agent's policies, within the bounds; which were set.
 
     If a recovery lost entries since the last look, those that lie between checkpoints are too many:
     each interval is halved. Else the one policy is given a longer interval by which most is saved,
-    if anything is. Policies that no bounds name are left.
+    if anything is. Policies that no bounds name are left. `looked` keeps when it last looked.
     """
     scope, core, policies = managed.state.scope, core_of(managed.store), managed.policies
-    since = moment(core.clock.claimed()) - timedelta(seconds=plan.interval)
+    now = moment(core.clock.claimed())
+    since = looked.pop() if looked else now - timedelta(seconds=plan.interval)
+    looked.append(now)
     recent = managed.recovery.reports(scope, 10)
     lost = any(_lost(one) for one in recent if one.finished_at and one.finished_at >= since)
     mine = {one.id: one for one in policies.list(scope) if one.enabled and one.id in plan.bounds}
