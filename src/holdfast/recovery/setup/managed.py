@@ -11,7 +11,7 @@ import builtins
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,6 +24,7 @@ from holdfast.checkpoints.policy.policy import DEFAULTS, Policy
 from holdfast.errors import (
     ConfigurationError,
     Conflict,
+    HoldfastError,
     InvalidInputError,
     ScopeNotFoundError,
     StateIntegrityError,
@@ -278,11 +279,18 @@ class Managed(Closable):
             return report
         recovery = Recovery(self.store, copies=self._copies, order=[COPY])
         here, there = handle_of(self.store), [handle_of(one) for one in self._copies]
+        why, wrong = f"a replica was written to by itself: {', '.join(sorted(split))}", list[str]()
         for scope in sorted({scope for one in there for scope in every_scope(one)}, key=str):
-            newest = max(written_at(one.line(scope)) for one in there)
-            if not is_own(scope) and newest > written_at(here.line(scope)):
-                why = f"a replica was written to by itself: {', '.join(sorted(split))}"
-                recovery.recover(scope, AgentFailure("network_partition", why[:1000]))
+            try:
+                newest = max(written_at(one.line(scope)) for one in there)
+                if not is_own(scope) and newest > written_at(here.line(scope)):
+                    recovery.recover(scope, AgentFailure("network_partition", why[:1000]))
+            except HoldfastError as error:  # somebody has to look: nothing that it holds may go
+                wrong.append(f"{scope}: {type(error).__name__}: {error}")
+        if wrong:
+            said = f"it went its own way, and is left as it is: {'; '.join(wrong)}"[:2000]
+            told = (replace(one, error=said) if one.split else one for one in report.replicas)
+            return replace(report, replicas=tuple(told))
         for url in split:
             report = self.replicas.sync(remake=url)
         return report
