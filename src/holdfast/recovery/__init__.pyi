@@ -88,7 +88,7 @@ class Managed:
 
         One that went its own way, for it was promoted, or the store was put back, is left as it is;
         with `conflict_resolution: timestamp_wins` it follows again, once each scope has the state
-        whose newest entry is the later one, there or here.
+        whose newest change is the later one, there or here.
         """
     async def history(self, *, limit: int | None = None) -> builtins.list[Entry]:
         """What was written to the agent, the newest first, with who and why."""

@@ -43,6 +43,7 @@ from holdfast.errors import (
 from holdfast.recovery import failures
 from holdfast.recovery.changes_of_others import (
     CHECK,
+    WHOLE,
     changes_after,
     lost_text,
     maker_of,
@@ -513,10 +514,13 @@ def journal(context: Context) -> RecoveryTarget:
 
 
 def written_at(handle: LineHandle) -> float:
-    """When the newest entry of a timeline was written; 0 if there is none that can be read."""
+    """When the newest change of a timeline was made; 0 if there is none that can be read."""
+    history = handle.history
     with suppress(ScopeNotFoundError, StateIntegrityError):  # as if it were the oldest
-        for entry in handle.history.log(limit=1):
-            return entry.time.timestamp()
+        for row in history.entries():
+            entry = history.entry(*row)
+            if entry.keys or WHOLE & set(entry.kinds):  # no checkpoint, which may come by itself
+                return entry.time.timestamp()
     return 0.0
 
 
