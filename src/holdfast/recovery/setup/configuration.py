@@ -126,8 +126,8 @@ FIELDS: dict[str, dict[str, str]] = {
         "names them",
         "strategy": "`eventual_consistency`: replicas follow",
         "conflict_resolution": "`timestamp_wins`: a replica that was written to by itself follows "
-        "again, and each scope has the state whose newest change is the later one; left out, such a "
-        "replica is left as it is, and an alert tells of it",
+        "again, and each scope has the state whose newest change is the later one; left out, such "
+        "a replica is left as it is, and an alert tells of it",
         "replication_factor": "how many stores, this one included, must hold a checkpoint",
         "consistency_level": "`eventual`",
     },
