@@ -1615,7 +1615,7 @@ BUGS = (
     Bug(
         "letters lost behind a damaged one",
         "recovery/lost_entries.py",
-        "self._sure is not None and _no_tree(old):",
+        "self._sure is not None and not listed:",
         "self._sure is not None and False:",
         "tests/recovery/test_sticky_after_damage.py::test_damaged_sticky_values_stop_no_recovery",
     ),
@@ -1727,7 +1727,7 @@ BUGS = (
     Bug(
         "health that takes a state that cannot be read for history",
         "recovery/health.py",
-        "if known or not readable(handle):",
+        "if known or unreadable(handle) is not None:",
         "if known:",
         "tests/recovery/test_health.py::test_a_store_without_concerns_is_at_100_and_damage_takes_most_of_it",
     ),

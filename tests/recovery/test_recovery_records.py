@@ -26,7 +26,7 @@ from holdfast.errors import (
 from holdfast.recovery import AgentFailure, RecoveryReport, records
 from holdfast.recovery import recovery as engine
 from holdfast.recovery.procedure import STANDARD
-from holdfast.recovery.records import RUNNING, Record, Records, RecoveryStepResult, recovered_agents
+from holdfast.recovery.records import RUNNING, Records, RecoveryStepResult, recovered_agents
 from holdfast.recovery.watchdog import Sighting
 from holdfast.store.commit.change import Change, Target
 from holdfast.store.commit.core import Core
@@ -203,13 +203,13 @@ def test_others_are_told_of_an_end_though_the_agent_is_damaged_at_that_moment(
     def damaged(*_: Any) -> None:
         raise DamagedRecordError("just now")
 
-    def letting_go(record: Record, status: str) -> Any:
-        return Change([Target(record.agent, special=damaged)]), lambda _: None
+    def letting_go(line: Any, *_: Any) -> Any:
+        return Change([Target(line.scope, special=damaged)]), lambda _: None
 
     state = store.agent("7")
     state.set("plan", 1)
     state.checkpoint("good")
-    monkeypatch.setattr(Record, "_letting_go", letting_go)
+    monkeypatch.setattr(records, "letting_go", letting_go)
     recovery = sync.recovery.Recovery(store)
     report = recovery.recover("agent:7", "state_corruption")
     assert [(one.recovery, one.status) for one in recovery.notices()] == [(report.id, "succeeded")]

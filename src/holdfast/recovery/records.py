@@ -179,6 +179,13 @@ def sign_along(handle: LineHandle, change: Change, sign: Plan) -> None:
     target.special = special
 
 
+def check_end(line: LineHandle) -> None:
+    """Raise if a scope lacks entries that the feed names: then nothing can be written to it."""
+    now = line.reader.now()
+    if now is not None and not now.compared:
+        now.compare(line.core.lanes)
+
+
 # An agent that was deleted or erased, also while it is recovered, does not come back by that.
 
 

@@ -77,6 +77,7 @@ from holdfast.recovery.records import (
     Record,
     Records,
     RecoveryNotice,
+    check_end,
     check_there,
     check_writable,
     correlation_of,
@@ -389,6 +390,10 @@ class Recovery:
         """
         records = Records(self._handle, scope)
         found, why = records.look()
+        try:
+            check_end(records.handle)
+        except StateIntegrityError as error:  # mended as all else that is damaged
+            why = why or str(error)
         if why is None:
             return found
         try:
@@ -486,11 +491,12 @@ class Recovery:
 
     def _mend_notices(self) -> None:
         """What is kept of notices, alerts, procedures and what was found is in one scope."""
-        reader = self._handle.line(notices_scope()).reader
+        line = self._handle.line(notices_scope())
         try:
-            reader.tail(PREFIX + NOTICES, 1, False)  # of all others there are few
+            line.reader.tail(PREFIX + NOTICES, 1, False)  # of all others there are few
             for kept in (KEPT_ALERTS, KEPT_PROCEDURES, SIGHTINGS):
-                reader.items(str(kept), None, "", False)
+                line.reader.items(str(kept), None, "", False)
+            check_end(line)
         except StateIntegrityError as error:  # mended before it is written to
             failure = AgentFailure("corruption_detected", str(error)[:1000])
             self.recover(notices_scope(), failure, wait=LEASE)  # who else writes there mends it too
