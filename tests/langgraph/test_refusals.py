@@ -13,7 +13,7 @@ from graph_kit import compiled, said, thread
 from langgraph.graph import START, StateGraph
 
 from holdfast.errors import InvalidInputError, InvalidValueError
-from holdfast.integrations.langgraph import HoldfastSaver, HoldfastStore, Types
+from holdfast.integrations.langgraph import HoldfastSaver, HoldfastStore
 
 
 class State(TypedDict, total=False):
@@ -48,14 +48,6 @@ def test_an_opening_serves_one_block_at_a_time(tmp_path: Path) -> None:
                 await opening.__aenter__()
 
     asyncio.run(main())
-
-
-@pytest.mark.parametrize("given", [None, "module", [5]])
-def test_an_allowlist_has_classes_or_names(given: Any) -> None:
-    saver = HoldfastSaver.open("memory:", strict=True)
-    with saver as strict, pytest.raises(InvalidInputError, match="an allowlist"):
-        strict.with_allowlist(given)
-    assert Types(strict=True).allowing([("module", "Name"), State])
 
 
 @pytest.mark.parametrize(

@@ -127,21 +127,6 @@ def test_strict_takes_registered_classes_only() -> None:
         strict.plain(Plan("x", [Colour.RED]))
 
 
-def test_more_classes_may_be_allowed() -> None:
-    strict = Types(strict=True)
-    more = strict.allowing([("test_types", "Plan"), Colour])
-    assert more.build(stored(Plan("x", [Colour.RED]), more)) == Plan("x", [Colour.RED])
-    with pytest.raises(InvalidValueError):
-        more.plain(Point(1))
-    with pytest.raises(InvalidValueError):
-        strict.plain(Plan("x"))
-    assert more.allowing([Colour]) is more
-    strict.register(Point)
-    assert more.build(more.plain(Point(1))) == Point(1)
-    free = Types()
-    assert free.allowing([Colour]) is free
-
-
 # ---- classes that change -------------------------------------------------------------------
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy as copying
 import logging
 import os
 import threading
@@ -12,7 +11,6 @@ from collections import OrderedDict
 from collections.abc import (
     AsyncIterator,
     Callable,
-    Collection,
     Coroutine,
     Iterator,
     Mapping,
@@ -439,16 +437,6 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         """
         self._core.storage.get([])  # threads do not live on in a forked process: it says so
         return await to_the_end(work, *given, pool=self._pool)
-
-    def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> HoldfastSaver:
-        """A saver on the same store that, if it is strict, takes these classes too."""
-        types = self.types.allowing(extra_allowlist)
-        if types is self.types:
-            return self
-        clone = copying.copy(self)
-        clone.types = types
-        clone._threads = OrderedDict()
-        return clone
 
     def _place(self, config: RunnableConfig) -> tuple[Thread, Space, str | None]:
         where = config.get("configurable") or {}

@@ -36,7 +36,6 @@ from holdfast.integrations.langgraph.kinds import (
 from holdfast.integrations.langgraph.objects import BASES, kind_of
 from holdfast.seal.codec import Refusal, Typed
 from holdfast.seal.registry import MAX_NAME, Entry, Registry, Upgrade, construct
-from holdfast.store.names.arguments import listed as several
 
 MESSAGE, LISTED = "m", "ms"
 _KINDS = frozenset((*BUILDERS, MESSAGE, LISTED))
@@ -65,7 +64,6 @@ class Types:
 
     def __init__(self, strict: bool = False) -> None:
         self.strict = strict
-        self._allowed: frozenset[tuple[str, ...]] = frozenset()
         self._registered = Registry(kind_of)
         self._found: dict[type, Entry] = {}
         self._short: dict[str, type] = {}
@@ -100,30 +98,6 @@ class Types:
         return self._registered.register(
             cls, name=name, version=version, upgrade=upgrade, also=also
         )
-
-    def allowing(self, classes: Iterable[type | tuple[str, ...]]) -> Types:
-        """These types; if they are strict, a copy that takes more classes.
-
-        They are given as such or as (module, name). What is registered with one is known to both.
-        """
-        named: set[tuple[str, ...]] = set()
-        for one in several(classes, "an allowlist"):
-            if not isinstance(one, type | tuple | list):
-                raise InvalidInputError("an allowlist has classes, or (module, name) of each")
-            named.add((one.__module__, one.__name__) if isinstance(one, type) else tuple(one))
-        if not self.strict or named <= self._allowed:
-            return self
-        more = Types(strict=True)
-        more._allowed = self._allowed | named
-        more._registered = self._registered
-        return more
-
-    def trusts(self, cls: type) -> bool:
-        """Whether a class may be found by its name, without being registered."""
-        if not self.strict or is_own(cls):
-            return True
-        module = cls.__module__
-        return not self._allowed.isdisjoint(((module, cls.__name__), (module, cls.__qualname__)))
 
     def plain(self, value: Any, message: Out | None = None) -> Any:
         """The value in plain form: data that the core stores exactly, and `Typed`.
@@ -171,7 +145,7 @@ class Types:
         except InvalidInputError as error:
             raise Refusal(f"a {_told(cls)} would not come back as it was: {error}") from None
         line = f"add saver.types.register({cls.__name__})"
-        if not self.trusts(cls):
+        if self.strict and not is_own(cls):
             raise Refusal(f"a {_told(cls)} is not registered, and strict is on; {line}")
         name = name_of(cls)
         if "<locals>" in name and len(name) <= MAX_NAME:
