@@ -14,7 +14,8 @@ from holdfast.sync import State
 
 def run(quick: bool) -> list[Row]:
     """Any of 100,000 entries; a restore; 1 MB verified."""
-    return [*travel(20_000 if quick else 100_000, 60 if quick else 300), *restores()]
+    points = travel(20_000 if quick else 100_000, 60 if quick else 300)
+    return [*points, *restores(), *whole_states()]
 
 
 def travel(count: int, points: int) -> list[Row]:
@@ -101,6 +102,36 @@ def record(pick: random.Random, number: int) -> dict[str, Any]:
             for step in range(3)
         ],
     }
+
+
+def whole_states() -> list[Row]:
+    """All 2,700 keys of a state read, warm: records of small parts, and texts that are told."""
+    pick, rows = random.Random(5), []
+    kinds = {
+        "records": [record(pick, number) for number in range(2700)],
+        "texts": [message(number, 370) for number in range(2700)],
+    }
+    for kind, data in kinds.items():
+        packed = msgspec.msgpack.encode(data)
+        with place() as here, here.sync("normal") as store:
+            state = store.agent("a")
+            with state.change() as change:
+                for number, item in enumerate(data):
+                    change.set(f"memory/{number}", item)
+            pairs = [
+                (cpu(lambda: state.items("memory/")), cpu(lambda: msgspec.msgpack.decode(packed)))  # noqa: B023
+                for _ in range(15)
+            ]
+        ours, theirs = median([one for one, _ in pairs]), median([one for _, one in pairs])
+        note = f"CPU {ours * 1e3:.2f} and {theirs * 1e3:.2f} ms"
+        what = f"2,700 keys, {len(packed) / 1e6:.1f} MB of {kind}, read / decoding it"
+        texts = kind == "texts"
+        rows.append(
+            told(what, ours / theirs, note=note)
+            if texts
+            else at_most(what, ours / theirs, 2, note=note)
+        )
+    return rows
 
 
 def _ratios(data: list[Any]) -> tuple[dict[str, Any], dict[str, float], str, float]:
