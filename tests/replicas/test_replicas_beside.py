@@ -220,6 +220,7 @@ def test_of_an_agent_that_was_written_to_in_two_places_the_later_state_wins(
         assert managed.synchronise().ok
         sync.replicas.promote_replica(url)
         managed.state.set("task", "here, and lost")
+        assert managed.policies.wait(60)  # a checkpoint that came later would be the later entry
         with sync.open(url) as other:
             other.agent("a").set("task", "there")
             other.agent("b").set("task", "there, and lost")

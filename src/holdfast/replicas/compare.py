@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache, cached_property
+from itertools import islice
 
 import msgspec
 
@@ -223,21 +224,16 @@ class Findings:
     """What was found to be wrong, and left as it is."""
 
     def __init__(self) -> None:
-        self._told: dict[str, None] = {}
-        self._more = 0
+        self._found: dict[str, None] = {}
 
     def add(self, key: bytes, what: str) -> None:
         """Note a row."""
-        text = f"{rows.describe(key)}: {what}"
-        if len(self._told) < KEPT or text in self._told:
-            self._told[text] = None
-        else:
-            self._more += 1
+        self._found[f"{rows.describe(key)}: {what}"] = None
 
     def told(self) -> tuple[str, ...]:
         """For people."""
-        more = [f"and {self._more} more"] if self._more else []
-        return (*self._told, *more)
+        more = len(self._found) - KEPT
+        return (*islice(self._found, KEPT), *([f"and {more} more"] if more > 0 else []))
 
 
 def paged(read: Callable[..., list[Row]], low: bytes, high: bytes) -> Iterator[Row]:

@@ -83,28 +83,14 @@ def name_of(scope: Scope, id_: str) -> str:
     return f"{OWNED}{escaped}/{scope}"
 
 
-def when_of(policy: Policy) -> Every:
-    """Its frequency as a schedule's, within what schedules can do."""
+def schedule_policy(schedules: Schedules, scope: Scope, policy: Policy | None) -> list[Schedule]:
+    """Store the schedule of a policy that is in force and has an interval; none of another."""
+    if policy is None or not policy.enabled or not policy.frequency.interval:
+        return []
+    # Within what schedules can do.
     seconds = min(max(policy.frequency.interval / 1000, SHORTEST), LONGEST)
-    return Every(seconds, min(policy.frequency.jitter / 1000, seconds, MOST_JITTER))
-
-
-def is_scheduled(policy: Policy | None) -> bool:
-    """Whether it has a schedule: it is in force, and not driven by events alone."""
-    return policy is not None and policy.enabled and policy.frequency.interval > 0
-
-
-def schedule_policies(
-    schedules: Schedules, scope: Scope, policies: Iterable[Policy]
-) -> list[Schedule]:
-    """Store a schedule for each of these policies that has an interval."""
-    return [
-        schedules.put(
-            name_of(scope, policy.id), when_of(policy), str(scope), "main", policy=policy.id
-        )
-        for policy in policies
-        if is_scheduled(policy)
-    ]
+    when = Every(seconds, min(policy.frequency.jitter / 1000, seconds, MOST_JITTER))
+    return [schedules.put(name_of(scope, policy.id), when, str(scope), "main", policy=policy.id)]
 
 
 def follow_policies(engine: Engine, scope: Scope, ids: Iterable[str]) -> None:
@@ -116,12 +102,10 @@ def follow_policies(engine: Engine, scope: Scope, ids: Iterable[str]) -> None:
     own = stored_policies(LineHandle(engine.core, scope, "main"))
     known = {policy.id: policy for policy in merged(engine.defaults, own)}
     for id_ in ids:
-        name, policy = name_of(scope, id_), known.get(id_)
-        there = schedules.has(name)
-        if policy is not None and is_scheduled(policy) and (there or id_ in own):
-            schedule_policies(schedules, scope, [policy])
-        elif there:
-            schedules.discard(name)
+        there = schedules.has(name_of(scope, id_))
+        wanted = known.get(id_) if there or id_ in own else None
+        if not schedule_policy(schedules, scope, wanted) and there:
+            schedules.discard(name_of(scope, id_))
 
 
 # ---- explain ------------------------------------------------------------------------------------
@@ -382,8 +366,8 @@ class Policies(Closable):
         """
         scope = agent_scope(self._core, agent)
         schedules = Schedules(self._core)
-        made = schedule_policies(schedules, scope, self.list(scope))
-        return [schedules.info(one) for one in made]
+        made = [schedule_policy(schedules, scope, one) for one in self.list(scope)]
+        return [schedules.info(one) for some in made for one in some]
 
     # what happens
 
