@@ -195,6 +195,15 @@ def test_events_by_pattern_client_and_time(timed: sync.Store, hands: Hands) -> N
     assert numbers(log.query("b:*", client="c1", limit=3)) == [3, 9, 15]
     assert names(log.query("?:y", limit=1)) == ["b:y"]
     assert numbers(log.query(durable=True, since=start + 148)) == [148, 149]
+    log.stop()
+    slow = Events(timed, flush=600.0)
+    for n in range(150, 240):  # nobody writes them for a minute and a half
+        slow.emit("a:x", {"n": n})
+        hands.move(1)
+    slow.flush()
+    for reverse in (False, True):
+        found = numbers(log.query(durable=True, since=start + 238, reverse=reverse))
+        assert sorted(found) == [238, 239], "whatever batch they lie in"
     for wrong in ({"limit": -1}, {"patterns": []}, {"patterns": "*" * 9}, {"since": "now"}):
         with pytest.raises(InvalidInputError):
             log.query(**wrong)  # type: ignore[arg-type]

@@ -53,6 +53,8 @@ from holdfast.store.store import Store
 SCOPE = "$events"
 RING, QUEUE, BATCH, FLUSH = 10_000, 5_000, 100, 1.0
 KEPT = timedelta(days=30)
+REACH = 60.0
+"""Seconds that the events of a batch lie within, also if it could not be written for long."""
 MOST_BATCH = 1000
 """Events of a batch: a value has at most so many terms of a lookup."""
 DROPPED = "log:dropped"
@@ -264,6 +266,8 @@ class Events:
             while True:
                 with self._lock:
                     some = list(islice(self._queue, self._batch))
+                    while some and some[-1].timestamp >= some[0].timestamp + REACH:
+                        some.pop()  # for the next batch
                     lost = self._dropped - self._told
                 if not some and not lost:
                     break
@@ -392,7 +396,7 @@ class Events:
     def _stored(self, low: float, high: float, reverse: bool) -> Iterator[Event]:
         """Events in the store that may lie between two times; of those no more than are taken."""
         # A batch is named after its first event: one that begins a little before reaches into it.
-        for batch in (self._newest if reverse else self._oldest)(max(0.0, low - 60), high):
+        for batch in (self._newest if reverse else self._oldest)(max(0.0, low - REACH), high):
             found = _events(batch)
             yield from reversed(found) if reverse else found
 
