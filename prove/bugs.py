@@ -781,8 +781,8 @@ BUGS = (
     Bug(
         "term of an overwritten value stays in the lookup",
         "store/commit/lookup_terms.py",
-        '        self._more += [("delete", name) for name in sorted(gone)]\n',
-        "",
+        '[("delete", name) for name in sorted(gone)]',
+        "[]",
         "tests/store/test_lookups_model.py::test_lookups_are_what_a_plain_search_finds",
     ),
     Bug(
