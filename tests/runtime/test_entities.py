@@ -18,7 +18,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from store_kit import Hands, Place
+from store_kit import Between, Hands, Place
 
 import holdfast
 from holdfast import Begins, Range, sync
@@ -487,6 +487,21 @@ def test_no_relationship_dangles_while_its_ends_are_deleted(place: Place) -> Non
     assert not failed
     _whole(first)
     assert first.count() == 4
+
+
+@pytest.mark.spec("S13", "X38")
+def test_a_relationship_made_just_before_an_end_is_deleted_goes_with_it(plain: Place) -> None:
+    other = Entities(plain.open().custom("fleet"))
+    other.bulk_create({"type": "t", "id": f"e{n}"} for n in range(3))
+    other.relate("e0", "knows", "e2")
+    between = Between(plain.storage())
+    with sync.open(plain.url, storage=between, **plain.options()) as store:  # type: ignore[arg-type]
+        entities = Entities(store.custom("fleet"))
+        assert entities.count() == 3
+        between.before = lambda: other.relate("e0", "knows", "e1")
+        assert entities.delete("e1")
+    assert between.before is None
+    _whole(other)
 
 
 RACE = """
