@@ -18,6 +18,10 @@ class Box(Generic[T]):
     x: T
 
 
+class Row(list[T], Generic[T]):
+    pass
+
+
 def through(value: Any) -> Any:
     config: Any = {"configurable": {"thread_id": "one", "checkpoint_ns": ""}}
     checkpoint = empty_checkpoint()
@@ -30,7 +34,7 @@ def through(value: Any) -> Any:
         return found.checkpoint["channel_values"]["c"]
 
 
-@pytest.mark.parametrize("value", [Box[int](3), Box(3), [Box[str]("a")]])
+@pytest.mark.parametrize("value", [Box[int](3), Box(3), Row[int]([1, 2]), [Box[str]("a")]])
 def test_objects_of_generic_classes_come_back(value: Any) -> None:
     found = through(value)
     assert type(found) is type(value)

@@ -26,6 +26,7 @@ import numpy as np
 import pytest
 from langchain_core.documents import Document
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
+from langgraph.errors import GraphInterrupt
 from langgraph.store.base import Item, SearchItem
 from langgraph.types import Command, Interrupt, Overwrite, Send, TimeoutPolicy
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, RootModel, SecretStr
@@ -147,8 +148,26 @@ class Note(lc.HumanMessage):
     score: float = 0.0
 
 
+class Text(str):
+    __slots__ = ()
+
+
+class Number(int):
+    pass
+
+
 class Bag(dict[Any, Any]):
     pass
+
+
+class Row(list[Any]):
+    pass
+
+
+class Failure(Exception):
+    def __init__(self, code: int, *, where: str) -> None:
+        super().__init__(f"code {code}")
+        self.code, self.where = code, where
 
 
 def inner() -> Inner:
@@ -242,6 +261,7 @@ KEPT: dict[str, Any] = {
                  defaultdict(None, {1: 2})],
     "odd keys": {(1, 2): "t", None: 1, True: 2, Colour.RED: 3, Word.HI: 4, 1.5: 5, 2**70: 6,
                  "\ud800": 7, b"x": 8},
+    "subclasses": [Text("t"), Number(3), Bag({(1,): 2, "a": Bag()}), Row([1, Row()])],
 }  # fmt: skip
 
 
@@ -365,6 +385,56 @@ def test_many_messages_at_once() -> None:
     assert same([build(message) for message in stored(value)], value)
 
 
+# ---- exceptions ----------------------------------------------------------------------------
+
+
+def test_exceptions() -> None:
+    group = ExceptionGroup("many", [ValueError(1), KeyError("k")])
+    for error in (
+        ValueError("x", (1,)), KeyError("k"), ConnectionError("I'm not good"), OSError(2, "gone"),
+        OSError(2, "gone", "file.txt"), OSError(18, "no", "from", None, "to"), StopIteration(4),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"), group, SystemExit(3),
+        KeyboardInterrupt(), ImportError("no", name="module", path="path"),
+        SyntaxError("s", ("f", 1, 2, "text", 1, 3)), GraphInterrupt([Interrupt("q", id="i")]),
+    ):  # fmt: skip
+        for types in (Types(), Types(strict=True)):
+            made = through({"e": error}, types)["e"]
+            assert (type(made), repr(made), str(made)) == (type(error), repr(error), str(error))
+            parts = ("filename", "filename2", "name", "path", "value", "end_offset")
+            assert [getattr(made, n, 0) for n in parts] == [getattr(error, n, 0) for n in parts]
+    failed = Failure(7, where="here")
+    failed.add_note("look")
+    failed.__cause__ = OSError(2, "gone", "file.txt")
+    made = through(failed)
+    assert (type(made), made.code, made.where, str(made)) == (Failure, 7, "here", "code 7")
+    assert made.__notes__ == ["look"]
+    assert (type(made.__cause__), made.__cause__.filename) == (FileNotFoundError, "file.txt")
+
+
+def test_exceptions_keep_to_the_rule_of_types() -> None:
+    class Local(Exception):
+        __slots__ = ("own",)
+
+    local = Local("x")
+    local.own = 5
+    assert through(local).own == 5
+    strict = Types(strict=True)
+    with pytest.raises(
+        InvalidValueError, match=r"strict is on; add saver.types.register\(Failure\)"
+    ):
+        strict.plain(Failure(1, where="x"))
+    with pytest.raises(UnknownTypeError, match="strict is on"):
+        strict.build(stored(Failure(1, where="x")))
+    strict.register(Failure)
+    assert through(Failure(1, where="x"), strict).where == "x"
+    with pytest.raises(InvalidValueError, match=r"^\$\.args\[0\]: a _thread.lock"):
+        Types().plain(ValueError(threading.Lock()))
+    with pytest.raises(Exception, match="validation") as caught:
+        Frozen(n="x")  # type: ignore[arg-type]
+    with pytest.raises(InvalidValueError, match=r"store its text: str\(error\)"):
+        Types().plain(caught.value)
+
+
 # ---- refused -------------------------------------------------------------------------------
 
 
@@ -407,8 +477,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "dataclass with more": (with_attribute(Plan("g")), "'surplus'.*declare it as a field"),
     "struct with more": (with_attribute(Open(1)), "'surplus'.*dataclass"),
     "dataclass with less": (object.__new__(Plan), "lacks a part.*set all fields"),
-    "exception": (ValueError("x"), r"ValueError would not come back as it was.*text: str"),
-    "subclass": (Bag(), "Bag would not come back as it was.*as a list or dict"),
+    "subclass with more": (with_attribute(Bag()), "'surplus'.*dataclass"),
     "object array": (np.array([{}]), "Python objects"),
     "masked array": (np.ma.array([1]), "MaskedArray would not come back"),
     "function of defaults": (defaultdict(lambda: 1), "builtin type such as list"),

@@ -80,12 +80,14 @@ def test_namespaces_are_not_run() -> None:
     Typed("ndarray", 1, ["<i4", [10**9], b"1234"]), Typed("ndarray", 1, ["<i4", [-1], b""]),
     Typed("range", 1, "x"), Typed("pattern", 1, ["(", 0]), Typed("tuple", 1, 5),
     Typed("defaultdict", 1, ["exec", {}]), Typed("uuid", 1, b"1"), Typed("dict", 1, [[[], 1]]),
+    Typed("builtins:ValueError", 1, []),
+    Typed("builtins:OSError", 1, {"args": [], "slots": {"": 1}}),
     Typed("datetime", 1, "yesterday"), Typed("zoneinfo", 1, "../x"),
     Typed("HumanMessage", 1, {"nope": 1}), Typed("HumanMessage", 1, 5),
     Typed("HumanMessage", 1, {"content": "x", "$": 5}), Typed("HumanMessage", 2, {"content": ""}),
     Typed("test_types:Plan", 1, {"goal": 1, "x": 2}), Typed("test_types:Plan", 1, [1]),
     Typed("test_types:Colour", 1, "GREEN"), Typed("test_types:Point", 1, {"x": 1, "z": 2}),
-    Typed("test_types:Record", 1, {}),
+    Typed("test_types:Text", 1, 5), Typed("test_types:Record", 1, {}),
     Typed("test_types:Frozen", 1, {"n": 1, "$": {"absent": ["x"]}}),
 ], ids=str)  # fmt: skip
 def test_crafted_data_is_refused(plain: Any) -> None:

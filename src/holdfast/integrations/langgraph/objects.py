@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections import defaultdict
 from collections.abc import Callable
 from functools import cached_property, partial
+from types import GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 
 import msgspec
@@ -188,6 +190,37 @@ class RecordEntry(StructEntry):
         return super().to_plain(obj)
 
 
+class SubclassEntry(Entry):
+    """A subclass of a builtin type: what the builtin type holds, and nothing else."""
+
+    def __init__(self, cls: type, name: str, version: int, upgrade: Upgrade | None) -> None:
+        super().__init__(cls, name, version, upgrade)
+        self.base: Any = next(base for base in cls.__mro__ if base in BASES)
+
+    def to_plain(self, obj: Any) -> Any:
+        _check_bare(obj)
+        if self.base is dict:
+            return dict(dict.items(obj))
+        if self.base in (list, tuple):
+            return list(self.base.__iter__(obj))
+        if self.base in (set, frozenset):
+            return frozenset(self.base.__iter__(obj))
+        given = self.base.__getnewargs__(obj)  # of the exact type
+        return list(given) if self.base is complex else given[0]
+
+    def from_plain(self, payload: Any) -> Any:
+        if self.base in (list, dict, set):
+            obj = self.base.__new__(self.cls)
+            fill: Any = {list: list.extend, dict: dict.update, set: set.update}[self.base]
+            fill(obj, payload)
+            return obj
+        if self.base is complex:
+            return complex.__new__(self.cls, *payload)
+        if type(payload) is not {tuple: list}.get(self.base, self.base):
+            raise TypeError
+        return self.base.__new__(self.cls, payload)
+
+
 def _check_bare(obj: Any) -> None:
     left = vars(obj).keys() - _ASKED if hasattr(obj, "__dict__") else None
     if left:
@@ -351,13 +384,13 @@ def kind_of(cls: type) -> type[Entry]:
     told = cls.__qualname__
     if kind is None:
         raise InvalidInputError(
-            f"{told} cannot be kept: dataclasses, models of pydantic 2, msgspec.Struct, enums and "
-            "NamedTuples can; keep it out of the state, or store its data as one of these, as a "
-            "list or dict, or as text: str(...)"
+            f"{told} cannot be kept: dataclasses, models of pydantic 2, msgspec.Struct, enums, "
+            "NamedTuples, exceptions and subclasses of builtin types can; keep it out of the "
+            "state, or store its data as one of these, or as text: str(...)"
         )
     if hasattr(cls, "__del__"):
         raise InvalidInputError(f"{told} has a __del__: its objects are more than data")
-    if not issubclass(kind, (EnumEntry, StructEntry)):
+    if not issubclass(kind, (EnumEntry, StructEntry, ErrorEntry)):
         try:
             next(base for base in cls.__mro__ if base in BASES or base is object).__new__(cls)
         except TypeError:
@@ -368,6 +401,8 @@ def kind_of(cls: type) -> type[Entry]:
 
 
 def _kind(cls: type) -> type[Entry] | None:
+    if issubclass(cls, BaseException):
+        return ErrorEntry
     if issubclass(cls, enum.Enum):
         return MemberEntry
     if issubclass(cls, BaseMessage):
@@ -380,4 +415,66 @@ def _kind(cls: type) -> type[Entry] | None:
         return ObjectEntry
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return TupleEntry
+    if issubclass(cls, BASES) and not issubclass(cls, defaultdict) and not hasattr(cls, "dtype"):
+        return SubclassEntry
     return None
+
+
+# ---- exceptions ---------------------------------------------------------------------------------
+# Exceptions in a graph's state.
+#
+# Kept are the class, the arguments, the attributes (also those that Python itself keeps apart, such
+# as the name of a file), notes and the cause; not the traceback, the context, and the object that
+# lacked an attribute. What nodes raise is stored by LangGraph as text, and is none of this.
+
+
+_NOT_KEPT = frozenset((*vars(BaseException), "obj", "__weakref__", "__dict__"))
+
+
+class ErrorEntry(Entry):
+    """An exception class. Nothing of the class itself is run, only of the builtin one below it."""
+
+    def __init__(self, cls: type, name: str, version: int, upgrade: Upgrade | None) -> None:
+        super().__init__(cls, name, version, upgrade)
+        self._builtin: Any = next(base for base in cls.__mro__ if base.__module__ == "builtins")
+        kinds = (MemberDescriptorType, GetSetDescriptorType)
+        self._slots = tuple(
+            slot
+            for base in cls.__mro__
+            for slot, what in vars(base).items()
+            if isinstance(what, kinds) and slot not in _NOT_KEPT
+        )
+
+    def to_plain(self, obj: Any) -> Any:
+        found: dict[str, Any] = {"args": list(obj.args)}
+        try:
+            bare = self._bare(found["args"])
+        except (TypeError, ValueError):
+            raise Refusal(
+                f"a {self.cls.__qualname__} is made of more than its arguments, and would not come "
+                "back; store its text: str(error)"
+            ) from None
+        slots = {}
+        for slot in self._slots:
+            value, known = getattr(obj, slot, None), getattr(bare, slot, None)
+            if value is not known and (known is None or value != known):
+                slots[slot] = value
+        more = {"slots": slots, "attributes": vars(obj), "cause": obj.__cause__}
+        return found | {name: part for name, part in more.items() if part}
+
+    def from_plain(self, payload: Any) -> Any:
+        made = self._bare(payload["args"])
+        for slot, value in payload.get("slots", {}).items():
+            if slot not in self._slots:
+                raise InvalidInputError(f"it has no {slot!r}")
+            object.__setattr__(made, slot, value)
+        vars(made).update(payload.get("attributes", {}))
+        if "cause" in payload:
+            made.__cause__ = payload["cause"]
+        return made
+
+    def _bare(self, args: list[Any]) -> Any:
+        made = self._builtin.__new__(self.cls, *args)
+        self._builtin.__init__(made, *args)
+        made.args = tuple(args)
+        return made
