@@ -287,6 +287,7 @@ def test_a_message_that_is_not_equal_to_itself_is_known_again(store: sync.Store)
     assert (heard(bob), heard(eve)) == (["only bob's"], ["odd"])
     ada.restore(before)
     assert handovers.reconcile(ada).removed == ("t1",)
+    assert heard(ada) == []
     handovers.hand_over(eve, bob, "t1", reason="x", context="copy")
     say(bob, "new")
     back = handovers.give_back(bob, "t1", reason="x")
@@ -334,8 +335,7 @@ def test_a_restored_giver_does_not_have_it_again(store: sync.Store) -> None:
     say(ada, "later")
     safe = ada.checkpoint("before")
     handovers.hand_over(ada, bob, "t1", reason="x")
-    said = ["hello", "it is about money", "later"]
-    for point, own in ((safe, said), (early, said[:2])):
+    for point, own in ((safe, []), (early, [])):
         ada.restore(point)
         assert tasks(ada) == ["t1"], "a restore brings back what was there"
         assert handovers.owner(ada, "t1") == bob.scope, "and what was handed over is still known"

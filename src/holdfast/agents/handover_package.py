@@ -330,14 +330,18 @@ def take(
 def take_again(part: ScopedChange, record: Record, taker: Side) -> None:
     """Take what another agent has out of a state that is of before it was given away.
 
-    Tasks below it go with it, also those that were gone by then: without it they are nothing. What
-    was said stays in the conversation.
+    Tasks below it go with it, also those that were gone by then: without it they are nothing.
     """
     package = taker.packages.get(record.id) or HandoverPackage({}, [])
     tasks = _tasks(part)
     below = {id: tasks[id] for id in _below(record.task, tasks)}
     package = structs.replace(package, subtasks=package.subtasks | below)
-    take(part, record, package, None)
+    kept = None
+    if record.context == "move" and part.exists(task_key(record.task)):  # else: of before it came
+        messages = conversation(part)
+        rest = without(messages, package.context)
+        kept = rest if len(rest) < len(messages) else None
+    take(part, record, package, kept)
 
 
 def conversation(part: ScopedChange) -> list[Any]:
@@ -361,6 +365,15 @@ def begins(messages: list[Any], standing: Standing) -> int:
     said, before = _identities(messages), identity(standing.follows)
     behind = [place for place, one in enumerate(said, 1) if one == before]
     return standing.at if standing.at in behind else min(behind, default=0)
+
+
+def without(messages: list[Any], context: list[Any]) -> list[Any]:
+    """A conversation of an earlier time without as much of a context as it had then."""
+    found, given = _identities(messages), _identities(context)
+    for position in range(max(0, len(messages) - len(context)), len(messages)):
+        if found[position:] == given[: len(messages) - position]:
+            return messages[:position]
+    return messages
 
 
 def known(messages: list[Any], given: list[Any]) -> int:
