@@ -274,7 +274,7 @@ class SqliteStorage(Ranges):
         guard.remember(self._files[0])
         try:
             self._damaged = not newest_found(self._reader)
-        except apsw.CorruptError:
+        except (apsw.CorruptError, apsw.TooBigError):  # or a length that was changed
             self._damaged = True  # it can be read as far as that goes
 
     # -- reading -----------------------------------------------------------------------

@@ -24,7 +24,7 @@ from holdfast.errors import (
 from holdfast.seal.signer import parse_identity
 from holdfast.store.commit.core import Core
 from holdfast.store.journal.entry import Envelope
-from holdfast.store.journal.floor import stated
+from holdfast.store.journal.floor import Stated, stated
 from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.signatures import signers_of
 from holdfast.store.names import rowkinds
@@ -236,9 +236,11 @@ class _Run(Verification):
             valid, wrong = signers_of(ledger, key, envelope, self.public)
             return self.public in valid and not wrong
 
-        said = stated(ledger, signed)
+        said: dict[tuple[str, bytes], tuple[int, Stated]] = {}
+        with self._going_on("entry", scope):  # then nothing is known to be lost: all is a finding
+            said = stated(ledger, signed)
         line = rowkinds.line(b"E", ledger.number, 0)
-        del self.report.findings[first:]
+        del self.report.findings[first : first + len(mine)]
         for one in mine:
             at, loss = said.get((one.kind, bytes.fromhex(one.row)), (0, None))
             if one.scope != scope or loss is None or not loss.fits(ledger):
