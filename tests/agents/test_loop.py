@@ -88,6 +88,36 @@ def test_it_runs_steps_and_saves_each(place: Place) -> None:
 
 
 @pytest.mark.spec("D24", "D35")
+class Reader:
+    """Says of nothing that it is kept."""
+
+    def __init__(self, state: Any) -> None:
+        self.page = 0
+
+    def step(self) -> StepResult:
+        self.page += 1
+        return StepResult("read", done=self.page >= 2)
+
+
+class Writer(Reader):
+    """Has its state, and may keep its page itself."""
+
+    def __init__(self, state: Any) -> None:
+        super().__init__(state)
+        self.state = state
+
+
+def test_an_agent_of_which_nothing_is_kept_is_warned_of(
+    store: sync.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    sync.agents.run(Reader, store.agent("lost"), **QUICK)
+    assert "nothing of Reader is kept: page will be gone when it ends" in caplog.text
+    caplog.clear()
+    sync.agents.run(Reader, store.agent("kept"), fields=["page"], **QUICK)
+    sync.agents.run(Writer, store.agent("own"), **QUICK)
+    assert "is kept" not in caplog.text
+
+
 def test_a_routine_checkpoint_every_thirty_minutes(timed: sync.Store, hands: Hands) -> None:
     state = timed.agent("7")
     sync.agents.run(Worker(13, lambda number: hands.move(600)), state, refresh=None, **QUICK)

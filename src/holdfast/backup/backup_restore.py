@@ -240,7 +240,10 @@ def _notes(backup: Backup, core: Core | None, ring_url: str, new: int) -> Iterat
     elif backup.encrypted:
         yield "to open it, give the master key of when the backup was made"
     else:
-        yield "its signer is not in the backup: without it, new checkpoints are not signed"
+        yield (
+            "its signer is not in the backup: copy the file of the old store that ends in .sign to "
+            "the new name, else new checkpoints are not signed"
+        )
     if core is None:
         yield "what was erased since is in it again: the store it is of was not at hand to ask"
     elif new:

@@ -26,7 +26,7 @@ from holdfast.agents.state.agent_file import export_agent
 from holdfast.agents.state.agent_state import AgentState
 from holdfast.agents.state.components import table
 from holdfast.cli import output
-from holdfast.cli.commands import Group, agent_scope, flag, imported, option, seconds
+from holdfast.cli.commands import Group, agent_scope, flag, imported, option, seconds, several
 from holdfast.cli.failures import AgentFailed, exit_code
 from holdfast.cli.plain import Value, fields_of, plain
 from holdfast.cli.session import Session, bound, is_sensitive, login, point
@@ -479,10 +479,18 @@ def drift(session: Session, agent: str, limit: int, reset: bool) -> None:
 @seconds("--idle", 1.0, "To wait when there is nothing to do.")
 @click.option("--max-errors", type=int, default=5, show_default=True,
               help="Errors in a row after which it gives up.")  # fmt: skip
+@several("--field=fields", "NAME", "An attribute to keep, if the agent says of none.")
 @flag("--new-process", "Begin a refresh with a new process.")
 @flag("--async=async_", "The function makes an agent that is async, without saying so.")
 def run(
-    session: Session, /, agent: str, program: str, new_process: bool, async_: bool, **options: Any
+    session: Session,
+    /,
+    agent: str,
+    program: str,
+    fields: tuple[str, ...],
+    new_process: bool,
+    async_: bool,
+    **options: Any,
 ) -> int:
     """Run an agent until it is done, or Ctrl-C or SIGTERM ends it after its step.
 
@@ -494,6 +502,7 @@ def run(
     """
     make = imported(program, "what makes the agent as MODULE:NAME, like bots:Greeter")
     options |= {"restart": "process" if new_process else "here", "signals": STOPS}
+    options["fields"] = fields or None
     actor, scope = session.actor or login(), agent_scope(agent)
     key = variable_of(session.key_name)
     try:

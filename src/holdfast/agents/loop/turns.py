@@ -368,6 +368,15 @@ WAITS = "%s: another runs it, or was killed: waiting until its lease is given ba
 """Said once, so that nobody takes a loop that waits for one that hangs."""
 
 
+def kept_by_nobody(agent: Any) -> list[str]:
+    """Attributes with data of an agent that says of none that it is kept; none of one that holds a
+    state, or another thing of ours: it may keep them itself."""
+    held = getattr(agent, "__dict__", {})
+    if any(type(one).__module__.partition(".")[0] == "holdfast" for one in held.values()):
+        return []
+    return [name for name, one in held.items() if isinstance(one, (int, float, str, list, dict))]
+
+
 class Turns:
     """One run of a loop."""
 
@@ -481,6 +490,14 @@ class Turns:
             self._agent.set_state(self._own)  # a holdfast.agents.Agent has its own
             return blocking_of(self._agent.kept)._core  # type: ignore[no-any-return]
         if self._running.fields is None and not isinstance(self._agent, PersistentAgent):
+            lost = kept_by_nobody(self._agent)
+            if lost:
+                log.warning(
+                    "%s: nothing of %s is kept: %s will be gone when it ends or is killed. Name "
+                    "what to keep (fields=[...], --field), or give it get_persistent_state and "
+                    "apply_persistent_state",
+                    self._handle.scope, type(self._agent).__name__, ", ".join(lost),
+                )  # fmt: skip
             return None
         return Attachment(self._agent, self._handle, self._running.fields, self._lease)
 
