@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from cli_kit import Cli
 
 from holdfast import sync
+from holdfast.errors import ChangeIdError
 from holdfast.storage.sqlite.files import PAGE
 
 STORE = Path("store.db")
@@ -155,6 +157,7 @@ def test_rows_of_the_feed_come_from_a_copy(cli: Cli, store: Path) -> None:
         assert "only a whole copy of the store helps (--copy)" in left.err
         done = cli("repair --yes --copy sqlite:copy.db")
         assert (done.code, done.err) == (0, "")
+        assert done.out.startswith("store: healed from a copy: feed row (")
     assert truth.items() <= rows_of_table().items()
     whole(cli)
 
@@ -181,3 +184,65 @@ def test_rows_of_the_feed_that_no_copy_has_are_stated_as_lost(
     at = data.index(feed[3] + rows[feed[3]]) + len(key) + 20
     change(at, bytes([data[at] ^ 4]))  # another one is found
     assert cli("verify").code == 1
+
+
+def flip_change_row() -> bytes:
+    """Change one bit of the only row that keeps what became of a change with an id."""
+    [(key, row)] = [(key, row) for key, row in rows_of_table().items() if key[:1] == b"I"]
+    data = STORE.read_bytes()
+    at = data.index(key + row) + len(key) + len(row) - 3
+    change(at, bytes([data[at] ^ 4]))
+    return key
+
+
+def opened() -> sync.Store:
+    return sync.open(f"sqlite:{STORE}", key=os.environ.get("HOLDFAST_KEY"))
+
+
+def pay(amount: int) -> bool:
+    """Send a change of two agents under the same id as ever; whether it was applied before."""
+    with opened() as store, store.change(id="pay") as change:
+        change[store.agent("one")].set("paid", amount)
+        change[store.agent("two")].set("got", amount)
+    return all(one.repeated for one in change.entries)
+
+
+def test_what_became_of_a_change_is_made_again_from_its_entries(cli: Cli, store: Path) -> None:
+    assert not pay(1)
+    shutil.copy(STORE, "copy.db")
+    flip_change_row()
+    assert cli("verify").code == 1
+    assert "store: 1 rows would be healed" in cli("repair --dry-run").out
+    done = cli("repair --yes")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("store: made again: change row (")
+    whole(cli)
+    assert pay(2), "its id is still used up"
+    assert cli("key get agent:one paid").out == "1\n"
+    flip_change_row()
+    done = cli("repair --yes --copy sqlite:copy.db")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("store: healed from a copy: change row (")
+    with pytest.raises(ChangeIdError, match="other content"):
+        pay(2)
+
+
+def test_a_change_row_whose_entry_is_pruned_is_removed_if_that_is_accepted(
+    cli: Cli, store: Path
+) -> None:
+    with opened() as made:
+        state = made.agent("one")
+        with state.change(id="once") as change:
+            change.set("k", 1)
+        state.set("k", 2)
+        state.prune(state.checkpoint("newest"))
+    key = flip_change_row()
+    told = cli("repair --yes")
+    assert told.code == 1
+    assert "--accept-loss removes it: a change with that id would be applied again" in told.err
+    assert "would be removed" in cli("repair --dry-run --accept-loss").out
+    done = cli("repair --yes --accept-loss")
+    assert (done.code, done.err) == (0, "")
+    assert "store: removed: change row (" in done.out
+    assert key not in rows_of_table()
+    whole(cli)

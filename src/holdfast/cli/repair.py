@@ -23,7 +23,8 @@ from holdfast.recovery.heal import (
     would_heal_directory,
 )
 from holdfast.recovery.lost_entries import Tails
-from holdfast.recovery.records import check_there, readable, recovered_agents
+from holdfast.recovery.quarantine import Quarantine
+from holdfast.recovery.records import check_there, notices_scope, readable, recovered_agents
 from holdfast.recovery.recovery import Recovery
 from holdfast.recovery.report import RecoveryPlan, RecoveryReport
 from holdfast.storage.contract import Batch
@@ -90,7 +91,8 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
 
     What is damaged in the past alone, and in no copy, stays damaged. With --accept-loss a signed
     checkpoint states which rows that are: the newest state and all else stays, and `verify` tells
-    of them as known losses.
+    of them as known losses. A damaged row of a change's id is removed, if none of its entries is
+    left to make it again from: a change with that id would then be applied again.
 
     Exits with 1 if damage is left, be it in the past alone, and with 3 if none is known but
     --budget ended the search.
@@ -145,7 +147,8 @@ def _mend_files(
     return done
 
 
-_FEED = b"F".hex()
+_FEED, _CHANGE = b"F".hex(), b"I".hex()
+_AGAIN = "a change with that id would be applied again"
 _UNNAMED = rowkinds.ROW[b"E"].stray
 _MADE = [kind.key.hex() for kind in rowkinds.ROWS if kind.heal == rowkinds.DERIVED]
 """Kinds of rows some of which can be made again without a copy."""
@@ -187,6 +190,8 @@ class _Damage:
         only looked at."""
         self.leases = 0
         """Damaged cells of leases, which hold no state and are removed."""
+        self.dropping: list[Finding] = []
+        """Damaged change rows of which no entry is here any more, if they are to be removed."""
         self.files: list[Mended] = []  # whose structure was mended before
         self.healed: list[Healed] = []
         self.repaired: list[RecoveryReport] = []
@@ -197,6 +202,7 @@ class _Damage:
         self.found, self.entries = report.findings, report.entries
         self.complete = self.complete and report.resume is None
         self.plans, self.left, self.past, self.unnamed = [], [], {}, []
+        self.dropping = []
         for scope, mine in sorted(self._by_scope().items(), reverse=True):
             if as_if_healed:
                 mine = self._without_healed(scope, mine)
@@ -282,7 +288,8 @@ class _Damage:
         """What to do about findings that belong to no scope."""
         leases = [o for o in mine if o.kind == "damage" and o.place.startswith("lease ")]
         self.leases = len(leases)
-        mine = [one for one in mine if one not in leases]
+        self.dropping = [o for o in mine if self._accept and o.row[:2] == _CHANGE]
+        mine = [one for one in mine if one not in leases and one not in self.dropping]
         if mine:
             places = ", ".join(f"{one.place}: {one.message}" for one in mine[:3])
             if self._accept and all(one.row[:2] == _FEED for one in mine):
@@ -295,12 +302,14 @@ class _Damage:
                     return
             given = "none of the copies given has it whole" if self.copies else "--copy"
             also = "; --accept-loss states it as lost" if mine[0].row[:2] == _FEED else ""
+            if mine[0].row[:2] == _CHANGE:
+                also = f"; --accept-loss removes it: {_AGAIN}"
             self.left.append(f"{places}: only a whole copy of the store helps ({given}){also}")
 
     @property
     def mendable(self) -> bool:
         """Whether there is something to do."""
-        made = any(one.row[:2] in _MADE for one in self.found)
+        made = self.dropping or any(one.row[:2] in _MADE for one in self.found)
         return bool(self.plans or self.past or self.leases or made or (self.copies and self.found))
 
     def _by_scope(self) -> dict[str, list[Finding]]:
@@ -356,6 +365,13 @@ class _Damage:
                 failed[str(plan.agent)] = f"{plan.agent}: {error}"  # and the others are mended
         found, plans, leases = self.found, self.plans, self.leases
         self.look()
+        for one in self.dropping:
+            Quarantine(handle_of(self._store), notices_scope()).add([one])
+            core_of(self._store).leases.commit(Batch(drops=[bytes.fromhex(one.row)]))
+            self.stated.append(f"store: removed: {one.place}: {_AGAIN}")
+        if self.dropping:
+            self.look()
+            self.left += [f"{one.place}: it is still damaged" for one in self.dropping]
         if self.past:
             for scope, mine in self.past.items():
                 rows = [(one.kind, bytes.fromhex(one.row)) for one in mine]
@@ -374,11 +390,14 @@ class _Damage:
         rows of the feed are right if those around them, and the entries, fit."""
         storage = core_of(self._store).storage
         rows = [bytes.fromhex(one.row) for one in self.found if not one.scope and one.row]
-        for copy in self.copies:
+        for number, copy in enumerate(self.copies):
             for key in dict.fromkeys(rows[:MOST_TAKEN]):
                 mine, theirs = storage.get([key])[0] or b"", copy.storage.get([key])[0]
                 if theirs is not None and theirs != mine:
                     self._choose((key, mine), (key, theirs))
+                    if storage.get([key]) == [theirs]:
+                        place = rowkinds.describe(key)
+                        self.healed.append(Healed(None, key.hex(), place, number))
 
     def _heal(self) -> bool:
         """Heal what was found; whether that was something."""
@@ -414,7 +433,10 @@ def _say(session: Session, damage: _Damage) -> None:
             "damaged leases, which hold no state, are removed: anybody can take them again"
         )
     lines += damage.repaired or damage.plans
-    lines += damage.stated or [f"{one}: its damage would be stated as lost" for one in damage.past]
+    lines += damage.stated or [
+        *(f"{one}: its damage would be stated as lost" for one in damage.past),
+        *(f"store: {one.place} would be removed: {_AGAIN}" for one in damage.dropping),
+    ]
     if not damage.found and not damage.healed:
         whole = "nothing is damaged" if damage.complete else "nothing damaged was found so far"
         lines.append(whole)

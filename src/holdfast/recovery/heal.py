@@ -32,12 +32,14 @@ from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import Tail, notices_scope
 from holdfast.recovery.strategies import check_state, unreadable
 from holdfast.storage.contract import Batch, Storage
+from holdfast.storage.rows import each
 from holdfast.storage.wrappers import Around
 from holdfast.store.inner import (
     Core,
     Finding,
     Ledger,
     LineHandle,
+    Outcome,
     StoreHandle,
     begun_at,
     core_of,
@@ -46,6 +48,8 @@ from holdfast.store.inner import (
     numbered,
     read_tombstone,
     readable_timelines,
+    row_of,
+    seal_outcome,
     seen_in,
     verify_store,
 )
@@ -377,11 +381,18 @@ def replace(core: Core, key: bytes, row: bytes, absent: Sequence[bytes] = ()) ->
 # | that a scope is deleted | it names the number of the scope in whose place it lies |
 # | that a scope is erased | the feed names its number, and no row of it lies here |
 # | that a subject is erased | it opens in its place, and lay there before |
+# | of a change with an id | it opens in its place, and names the entries of it that are here |
+#
+# The last one can be made again from these entries, if there are any. They do not say what was
+# asked for: the change counts as applied, with whatever content it is sent again.
 
 _decode = msgspec.msgpack.Decoder().decode
 OF_NO_SCOPE = [
-    kind.key for kind in rowkinds.ROWS if kind.heal == rowkinds.COPY and not kind.is_scoped
+    kind.key
+    for kind in rowkinds.ROWS
+    if kind.heal != rowkinds.NONE and kind.sealed == rowkinds.STORE_KEY
 ]
+UNCOMPARED = "what its change asked for: sent again with other content, it counts as applied"
 LOOKS = 100
 """Rows of a kind that are tried: one that opens is enough, and some may be damaged, too."""
 
@@ -390,7 +401,7 @@ def heal_directory(
     store: StoreHandle, findings: Sequence[Finding], copies: Sequence[Core]
 ) -> list[Healed]:
     """Heal rows of the directory that copies still have, and of those that findings of `verify` are
-    about, those that say that a scope is deleted or a subject erased."""
+    about, those that say that a scope is deleted, a subject erased or a change applied."""
     named = {bytes.fromhex(one.row): one for one in findings if one.row}
     done: list[Healed] = []
     for key, (row, copy) in _fitting_directory(store, findings, copies).items():
@@ -398,7 +409,7 @@ def heal_directory(
         lost = Finding("feed", place, "it is missing", "", (), key.hex())
         Quarantine(store, notices_scope()).add([named.get(key, lost)])
         if replace(store.core, key, row):
-            done.append(Healed(None, key.hex(), place, copy))
+            done.append(Healed(None, key.hex(), place, copy, UNCOMPARED if copy is None else ""))
     if done:
         store.core.lost()  # what is held was read as if these scopes were not there
     return done
@@ -419,20 +430,54 @@ def would_heal_directory(
 def _fitting_directory(
     store: StoreHandle, findings: Sequence[Finding], copies: Sequence[Core]
 ) -> _Rows:
-    """Rows of copies that are right here, and which copy has each."""
+    """Rows of copies that are right here, or made again, and which copy has each."""
     core = store.core
     given: _Rows = {}
     check_copies(core, copies)
     damaged = {bytes.fromhex(one.row) for one in findings if one.row}
     unlisted = Tails(store).unlisted() if copies else set()
+    applied = _applied(core, {key for key in damaged if key[:1] == b"I"})
     for number, other in enumerate(copies) if damaged or unlisted else ():
         there = {at: key for at, key in numbered(other) if at in unlisted}
         wanted = {key for key in damaged if key[:1] in OF_NO_SCOPE} | set(there.values())
         # Of one scope the row that names it comes before the one that says that it is deleted.
         for key, row in zip(sorted(wanted), other.storage.get(sorted(wanted)), strict=True):
-            if row is not None and key not in given and _is_right(core, key, row, given, unlisted):
+            if row is None or key in given or not _is_right(core, key, row, given, unlisted):
+                continue
+            if key not in applied or _tells(core, key, row, applied[key]):
                 given[key] = row, number
-    return given
+    made = {key: seal_outcome(core, key, Outcome(b"", found)) for key, found in applied.items()}
+    return {key: (row, None) for key, row in made.items()} | given
+
+
+_Places = list[tuple[str, str, int, bytes, int]]
+
+
+def _applied(core: Core, keys: set[bytes]) -> dict[bytes, _Places]:
+    """The entries, as far as they can be read, of the changes that rows with these keys remember;
+    without those of which none is here any more."""
+    found: dict[bytes, _Places] = {}
+    for _, at in numbered(core) if keys else ():
+        if rowkinds.state_of(at) != rowkinds.THERE:
+            continue
+        with suppress(HoldfastError, ValueError):  # erased, or damaged: then nothing of it is known
+            ledger = core.ledger_of(at, core.storage.get([at])[0] or b"")
+            names = readable_timelines(core, ledger)
+            prefix = b"E" + ledger.number.to_bytes(rowkinds.SCOPE, "big")
+            for key, row in each(core.storage.scan, prefix, rowkinds.after(prefix)):
+                with suppress(StateIntegrityError, PrunedError):  # it is damaged: others may tell
+                    envelope, body = ledger.open_entry(key, row)
+                    name = names.get(rowkinds.line_of(key))
+                    if (of := row_of(core, ledger, body)) in keys and of and name is not None:
+                        place = (str(ledger.scope), name, rowkinds.sequence_of(key))
+                        hash_ = ledger.entry_hash(key, envelope.data)
+                        found.setdefault(of, []).append((*place, hash_, body.time))
+    return found
+
+
+def _tells(core: Core, key: bytes, row: bytes, places: _Places) -> bool:
+    """Whether a copy's row of a change names these entries: else it is of another change."""
+    return set(places) <= {tuple(one) for one in _decode(core.open_row(key, row))[1]}
 
 
 def _is_right(core: Core, key: bytes, row: bytes, given: _Rows, unlisted: set[int]) -> bool:
@@ -445,7 +490,7 @@ def _is_right(core: Core, key: bytes, row: bytes, given: _Rows, unlisted: set[in
             core.open_row(key, mine)
             return False  # another scope's, which was made under the name since
     with suppress(HoldfastError, ValueError):  # a copy's row that cannot be read is not right
-        if key[:1] == b"U":
+        if key[:1] in (b"U", b"I"):
             return bool(core.open_row(key, row))
         if rowkinds.state_of(key) == rowkinds.THERE:
             return _opens(core, key, row)

@@ -29,7 +29,9 @@ HOMES = {
         "TOLD Book BookPage Books Running again again_in_steps announce announced listen loaded "
         "look own_change own_step own_steps run_parts sticky stored"
     ),
-    "holdfast.store.commit.change": "Change Target Ticket Written content_of id_tag",
+    "holdfast.store.commit.change": (
+        "Change Outcome Target Ticket Written content_of id_tag row_of seal_outcome"
+    ),
     "holdfast.store.commit.core": "Core build_change seen_in",
     "holdfast.store.commit.gates": "Gate Gates",
     "holdfast.store.names.meter": (

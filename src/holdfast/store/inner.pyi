@@ -24,11 +24,14 @@ from holdfast.store.book import run_parts as run_parts
 from holdfast.store.book import sticky as sticky
 from holdfast.store.book import stored as stored
 from holdfast.store.commit.change import Change as Change
+from holdfast.store.commit.change import Outcome as Outcome
 from holdfast.store.commit.change import Target as Target
 from holdfast.store.commit.change import Ticket as Ticket
 from holdfast.store.commit.change import Written as Written
 from holdfast.store.commit.change import content_of as content_of
 from holdfast.store.commit.change import id_tag as id_tag
+from holdfast.store.commit.change import row_of as row_of
+from holdfast.store.commit.change import seal_outcome as seal_outcome
 from holdfast.store.commit.core import Core as Core
 from holdfast.store.commit.core import build_change as build_change
 from holdfast.store.commit.core import seen_in as seen_in

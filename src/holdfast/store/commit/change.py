@@ -13,7 +13,7 @@ import msgspec
 from holdfast.errors import ChangeIdError, InvalidValueError
 from holdfast.store.commit.stage import Stage
 from holdfast.store.journal.directory import Directory
-from holdfast.store.journal.entry import touched
+from holdfast.store.journal.entry import Body, touched
 from holdfast.store.journal.floor import Anew
 from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.timeline import Timeline
@@ -193,6 +193,14 @@ def id_tag(core: Directory, ledger: Ledger | None, id: str) -> bytes:
     """What stands for the id of a change of one scope, or of the store (None)."""
     owner = f"{ledger.number:012x}" if ledger is not None else ""
     return core.tag(b"change", f"{owner}\0{id}")
+
+
+def row_of(core: Directory, ledger: Ledger, body: Body) -> bytes | None:
+    """Key of the row that remembers the change of an entry; None if that had no id."""
+    if body.change is None:
+        return None
+    alone = not body.also and not body.reads
+    return rowkinds.change(id_tag(core, ledger if alone else None, body.change))
 
 
 def change_tag(core: Directory, change: Change, id: str) -> bytes:

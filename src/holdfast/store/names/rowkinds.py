@@ -110,7 +110,7 @@ ROWS = (
     Kind(b"N", "index nodes", PACK, SCOPE_KEY, COMMITMENT, COPY, "no save uses these nodes"),
     Kind(b"F", "feed row", (("lane", 1), ("number", 6)), PLAIN, LANE, NONE),
     Kind(b"R", "correlation row", (*TAG, *LINE, ("block", 4)), PLAIN, CALLED, DERIVED),
-    Kind(b"I", "change row", TAG, STORE_KEY, CALLED, NONE),
+    Kind(b"I", "change row", TAG, STORE_KEY, CALLED, DERIVED),
     Kind(b"C", "signature", _SIGNATURE, SCOPE_KEY, SEAL, COPY, "it lies beside no checkpoint"),
     Kind(b"K", "key epoch", (LINE[0], ("epoch", 4)), SCOPE_KEY, CALLED, COPY),
     Kind(b"A", "anchor", (*LINE, ("number", 4)), SCOPE_KEY, COMMITMENT, COPY, _NO_ANCHOR),

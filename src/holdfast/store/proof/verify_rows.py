@@ -21,7 +21,7 @@ from holdfast.errors import (
 from holdfast.seal.subject_keys import holds_subject, read_subject, says_erased
 from holdfast.storage.contract import Storage
 from holdfast.storage.rows import each
-from holdfast.store.commit.change import id_tag
+from holdfast.store.commit.change import row_of
 from holdfast.store.commit.core import Core
 from holdfast.store.journal import entry
 from holdfast.store.journal.directory import Tombstone, numbered, read_tombstone
@@ -120,17 +120,13 @@ class Accounts:
             self._wanted[key] = message, str(ledger.scope)
             self._called[b"K"] += 1
         check_noted(self._check, ledger, line, sequence, body)
-        if body.change is not None:
-            self._id(ledger, line, body)
+        if (name := row_of(self._check.core, ledger, body)) is not None:
+            self._id(ledger, line, body, name)
         if body.cause is not None and body.cause.correlation is not None:
             self._correlation(ledger, line, sequence, body.cause.correlation)
 
-    def _id(self, ledger: Ledger, line: int, body: Body) -> None:
-        assert body.change is not None
-        alone = not body.also and not body.reads
-        tag = id_tag(self._check.core, ledger if alone else None, body.change)
-        message = "it is missing: its change could be applied once more"
-        self._wanted[rowkinds.change(tag)] = message, ""
+    def _id(self, ledger: Ledger, line: int, body: Body, key: bytes) -> None:
+        self._wanted[key] = "it is missing: its change could be applied once more", ""
         # Of the entries of one change, the first by number that is not erased stands for it.
         others = [other for other in body.also if other[0] not in self._check.directory.erased]
         self._called[b"I"] += all((ledger.number, line) <= other[:2] for other in others)

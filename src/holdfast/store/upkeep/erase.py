@@ -31,7 +31,7 @@ from holdfast.errors import (
 )
 from holdfast.storage.contract import Batch
 from holdfast.storage.rows import Row, again, each, pages
-from holdfast.store.commit.change import Outcome, id_tag, scope_tag
+from holdfast.store.commit.change import Outcome, row_of, scope_tag
 from holdfast.store.commit.core import Core
 from holdfast.store.history.handle import LineHandle, StoreHandle
 from holdfast.store.journal import entry
@@ -344,9 +344,7 @@ class _Erasure:
             tag = self.core.tag(b"correlation", body.cause.correlation)
             line = rowkinds.line_of(key)
             found.add(rowkinds.correlation(tag, ledger.number, line, rowkinds.sequence_of(key)))
-        if body.change is not None:
-            alone = not body.also and not body.reads
-            name = rowkinds.change(id_tag(self.core, ledger if alone else None, body.change))
+        if (name := row_of(self.core, ledger, body)) is not None:
             if all(self._is_erased(number) for number, _, _ in body.also):
                 found.add(name)
             else:
