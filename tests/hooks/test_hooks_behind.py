@@ -111,6 +111,7 @@ def test_async_hooks_must_drain_on_stop_and_no_writer_waits_for_them(
     assert seen == list(range(250))
     state.set("k", "later")
     assert hooks.list() == []
+    assert hooks.metrics()["slow"].runs == 250, "what was counted is told still"
 
 
 def test_without_draining_it_goes_on_where_it_was(store: sync.Store, hooks: Hooks) -> None:

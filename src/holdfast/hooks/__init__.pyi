@@ -95,7 +95,7 @@ class Hooks:
     async def drain(self, name: str | None = None) -> None:
         """Wait until background hooks, or one of them, were told of all that is committed now."""
     def metrics(self) -> dict[str, HookMetrics]:
-        """What each hook has done, by its name."""
+        """What each hook has done, by its name; also after `stop`."""
     async def named(self, name: str) -> Hook:
         """A hook by its name."""
     async def replay(

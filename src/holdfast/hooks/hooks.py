@@ -86,6 +86,8 @@ class Hooks:
         self._store = store
         self._core = core_of(store)
         self._hooks: dict[str, Hook] = {}
+        self._stopped: dict[str, Hook] = {}
+        """Those that `stop` ended: what they have counted can be asked for still."""
         self._front: list[Hook] = []
         self._refusing: list[Hook] = []
         self._gate = _Front(self)
@@ -233,6 +235,7 @@ class Hooks:
         finally:
             for runner in runners:
                 runner.stop()
+            self._stopped |= self._hooks
             self._hooks.clear()
             self._front = []
             self._stand()
@@ -246,9 +249,9 @@ class Hooks:
 
     @here
     def metrics(self) -> dict[str, HookMetrics]:
-        """What each hook has done, by its name."""
+        """What each hook has done, by its name; also after `stop`."""
         found = {}
-        for hook in self._hooks.values():
+        for hook in (self._stopped | self._hooks).values():
             with hook.lock:
                 found[hook.name] = replace(
                     hook.metrics, breaker=hook.breaker.state, opened=hook.breaker.opened
