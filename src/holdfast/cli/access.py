@@ -12,11 +12,14 @@ from holdfast.checkpoints.policy.policies import Policies
 from holdfast.checkpoints.scheduler import Scheduler
 from holdfast.cli import output
 from holdfast.cli.commands import Group, flag, option
+from holdfast.cli.plain import plain
+from holdfast.cli.schema import versions_of
 from holdfast.cli.session import Session, moment
 from holdfast.errors import InvalidInputError, MissingError
 from holdfast.recovery.setup.configuration import Configuration
-from holdfast.schemas.migrations import Migrations
+from holdfast.schemas.migrations import MigrationReport, Migrations
 from holdfast.schemas.schema import SchemaRule
+from holdfast.store.inner import Declaration
 from holdfast.store.names.patterns import Patterns
 from holdfast.sync import Store
 
@@ -111,7 +114,8 @@ def _backups(config: str, scope: str) -> list[str]:
 def _upkeep(store: Store, scope: str) -> dict[str, Any]:
     """What is done by itself for one scope, and for no other."""
     state = store.scope(scope)
-    schemas = [one.called for one in state.declared() if isinstance(one, SchemaRule)]
+    declared = state.declared()
+    schemas = [one.called for one in declared if isinstance(one, SchemaRule)]
     policies: list[str] = []
     with suppress(InvalidInputError):  # only agents have some
         for one in Policies(store, watch=False).explain(state):
@@ -119,8 +123,9 @@ def _upkeep(store: Store, scope: str) -> dict[str, Any]:
             told = f"{one.policy.id} ({one.source}): keeps {kept.max_count or 'all'}"
             policies.append(told + (f", at least {kept.min_count}" if kept.min_count else ""))
     return {
+        "rules": [_rule(one) for one in declared],
         "migrations": [
-            str(one) for name in schemas for one in Migrations(store).status(scope, name)
+            _migration(one) for name in schemas for one in Migrations(store).status(scope, name)
         ],
         "schedules": [
             f"{one.name}: {one.when}" + (" (retention)" if one.retention else "")
@@ -129,3 +134,16 @@ def _upkeep(store: Store, scope: str) -> dict[str, Any]:
         ],
         "policies": policies,
     }
+
+
+def _rule(one: Declaration) -> str:
+    """What is declared, in words; a digest says nothing to people."""
+    said = [f"{name} {output.cell(content)}" for name, content in plain(one).items() if content]
+    return f"{one.kind}: {', '.join(text for text in said if not text.startswith('digest '))}"
+
+
+def _migration(one: MigrationReport) -> str:
+    """How far the values of a schema are."""
+    status = one.status.replace("_", " ")
+    told = [f"{one.schema} to version {one.to}: {status}", versions_of(one)]
+    return ", ".join(text for text in told if text)

@@ -124,11 +124,12 @@ def _tell(session: Session, found: Iterable[MigrationReport]) -> None:
         found,
         "scope, schema, to, status, migrated, failures, versions, checkpoint",
         failures=lambda one: len(one.failures) or None,
-        versions=_versions,
+        versions=versions_of,
         checkpoint=lambda one: one.checkpoint.id if one.checkpoint is not None else None,
     )
 
 
-def _versions(one: MigrationReport) -> str:
+def versions_of(one: MigrationReport) -> str:
+    """How many values there were of each version."""
     found = sorted(one.versions.items())
     return ", ".join(f"{count} of version {version}" for version, count in found)
