@@ -106,6 +106,17 @@ def test_undo_takes_the_newest_change_back_and_again(cli: Cli, run: str) -> None
     assert cli(f"key get {run} plan --json").json["value"] is None
 
 
+def test_undo_passes_over_what_features_note(cli: Cli, run: str) -> None:
+    with sync.open("sqlite:holdfast.db") as store:
+        with sync.agents.Effects(store.agent("7")).once("mail", id="1") as effect:
+            if effect.due:
+                effect.result = "sent"
+        store.agent("7").checkpoint("kept")
+    assert cli(f"undo {run}").out.splitlines()[1] == "  taken"
+    assert cli(f"key get {run} taken --json").json["value"] == 1
+    assert cli("agent effects 7 --all --json").json["effects"][0]["status"] == "done"
+
+
 def test_revert_of_a_restore_names_what_to_restore(cli: Cli, run: str) -> None:
     done = cli(f"restore {run} 1 --json").json
     left = cli(f"revert {run} --entry {done['entry']} --yes").out

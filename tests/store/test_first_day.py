@@ -160,7 +160,7 @@ def test_history_tells_the_versions_of_a_key() -> None:
         assert state.history("nothing") == []
 
 
-def test_undo_takes_back_the_newest_change_whatever_it_was() -> None:
+def test_undo_takes_back_the_newest_change_of_whatever_kind() -> None:
     with sync.open("memory:") as store:
         state = store.agent("7")
         with pytest.raises(PointNotFoundError, match="no change to undo"):
@@ -183,6 +183,68 @@ def test_undo_takes_back_the_newest_change_whatever_it_was() -> None:
         state.merge(fork)
         state.undo()
         assert state.get("a") == 2
+
+
+def test_undo_passes_over_effects_and_declarations() -> None:
+    with sync.open("memory:") as store:
+        state = store.agent("7")
+        effects = sync.agents.Effects(state)
+        with effects.once("mail", id="0") as effect:
+            if effect.due:
+                effect.result = "sent"
+        with pytest.raises(PointNotFoundError, match="no change to undo, of keys that are yours"):
+            state.undo()
+        state.set("first", 1)
+        state.set("plan", "ship")
+        with effects.once("mail", id="1") as effect:
+            if effect.due:
+                effect.result = "sent"
+        state.declare(holdfast.Keep(count=10))
+        state.checkpoint("kept")
+        assert state.undo().done == ["plan"]
+        assert state.get_many(["first", "plan"]) == {"first": 1}
+        assert [one.status for one in effects.all()] == ["done", "done"]
+        assert state.undo().done == ["plan"], "an undo of an undo has it back"
+        assert state.get("plan") == "ship"
+        state.restore("kept")
+        state.set("plan", "rest")
+        state.restore("kept")
+        with effects.once("mail", id="2") as effect:
+            if effect.due:
+                effect.result = "sent"
+        assert state.undo().done == ["plan"], "a restore, with an effect behind it"
+        assert state.get("plan") == "rest"
+        assert len(effects.all()) == 3
+
+
+def test_undo_passes_over_what_a_loop_notes_for_itself() -> None:
+    class Clerk:
+        count = 0
+
+        def get_persistent_state(self) -> dict[str, int]:
+            return {"count": self.count}
+
+        def apply_persistent_state(self, values: dict[str, int]) -> None:
+            vars(self).update(values)
+
+        def step(self) -> holdfast.agents.StepResult:
+            self.count += 1
+            return holdfast.agents.StepResult(f"count {self.count}", done=self.count >= 3)
+
+    with sync.open("memory:") as store:
+        state = store.agent("7")
+        state.set("plan", "think")
+        state.set("plan", "ship")
+        sync.agents.Mailbox(state).send("a letter")
+        clerk = Clerk()
+        assert sync.agents.run(clerk, state).outcome == "done"
+        noted = {key for entry in state.log(limit=None) for key in entry.keys} - {"plan"}
+        assert {key.partition("/")[0] for key in noted} >= {"$agent", "$mailbox"}
+        assert state.undo().done == ["plan"]
+        assert state.get("plan") == "think"
+        again = Clerk()
+        sync.agents.attach(again, state).restore()
+        assert again.count == 3, "what the loop saved is as it was"
 
 
 def test_set_many_is_one_entry_on_both_faces() -> None:

@@ -93,7 +93,10 @@ def _restored(scope: str, result: RestoreResult) -> list[str]:
 
 @command("undo SCOPE --reason")
 def undo(session: Session, scope: str, reason: str | None) -> None:
-    """Undo the newest change of a scope, whatever it was; undo again to have it back."""
+    """Undo the newest change of a scope; undo again to have it back.
+
+    Checkpoints, and what effects, agents and other features note for themselves, are passed over.
+    """
     with session.change(scope) as state:
         done = state.undo(reason=reason)
     session.tell(done, lambda: _reverted(done))

@@ -346,11 +346,12 @@ class MadeState(MadeView):
         and named in `left`, with their entry. Checkpoints, restores and forks stay.
         """
     async def undo(self, *, reason: str | None = None) -> Reverted:
-        """Undo the newest change of this timeline, by `revert`; undo again to have it back.
+        """Undo the newest change of your own keys, by `revert`; undo again to have it back.
 
-        A restore or a merge is undone by a restore of the state before it. What changed no key,
-        such as a checkpoint, is passed over. `PointNotFoundError` if there is no change to undo,
-        `RefusedError` if all of it stays.
+        A restore or a merge is undone by a restore of the state before it, the whole of it. What
+        changed none of your keys is passed over: checkpoints, declarations, and what effects,
+        agents, machines and other features note below `$`. `PointNotFoundError` if there is no
+        change to undo, `RefusedError` if all of it stays.
         """
     async def history(self, key: str, *, limit: int | None = 50) -> list[Item]:
         """The versions of a key, newest first: each value with its entry, time and cause.

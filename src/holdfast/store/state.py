@@ -477,11 +477,12 @@ class State(View):
 
     @writes
     def undo(self, *, reason: str | None = None) -> Reverted:
-        """Undo the newest change of this timeline, by `revert`; undo again to have it back.
+        """Undo the newest change of your own keys, by `revert`; undo again to have it back.
 
-        A restore or a merge is undone by a restore of the state before it. What changed no key,
-        such as a checkpoint, is passed over. `PointNotFoundError` if there is no change to undo,
-        `RefusedError` if all of it stays.
+        A restore or a merge is undone by a restore of the state before it, the whole of it. What
+        changed none of your keys is passed over: checkpoints, declarations, and what effects,
+        agents, machines and other features note below `$`. `PointNotFoundError` if there is no
+        change to undo, `RefusedError` if all of it stays.
         """
         from holdfast.store.history.revert import undo_newest
 

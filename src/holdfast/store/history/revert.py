@@ -36,7 +36,7 @@ from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_flag, check_text, listed
 from holdfast.store.names.cause import Cause, cause_now
 from holdfast.store.names.items import Entry, Left, Reverted
-from holdfast.store.names.scope import Scope
+from holdfast.store.names.scope import RESERVED, Scope
 from holdfast.store.read.reader import masks
 from holdfast.store.read.watch import Follower
 from holdfast.store.rules.ephemeral import ephemeral_prefixes
@@ -65,8 +65,7 @@ _STAYS = {
 }
 """Why an operation that names no key is not undone."""
 _WHOLE = frozenset({"restore", "merge"})
-_PASSED = frozenset(entries.NAMES[kind] for kind in _STAYS) - _WHOLE
-"""Kinds of entries that undoing the newest change undoes by a restore, and passes over."""
+"""Kinds of entries that undoing the newest change undoes by a restore."""
 AS_BEFORE = "it is what it was before"
 """Of a key that is left: there is nothing to undo."""
 _PRUNED = "stays: what was before it is pruned, and does not come back"
@@ -113,17 +112,19 @@ def revert_state(
 
 
 def undo_newest(handle: LineHandle, reason: str | None) -> Reverted:
-    """Undo the newest entry that changed something; see `State.undo`."""
+    """Undo the newest entry that changed something of the user's own; see `State.undo`."""
     at = f"{handle.scope}, timeline {handle.timeline}"
     found = (handle.history.entry(*one) for one in handle.history.entries())
-    newest = next((one for one in found if not _PASSED.issuperset(one.kinds)), None)
+    newest = next((one for one in found if _is_change(one)), None)
     if newest is None:
-        raise PointNotFoundError(f"{at}: there is no change to undo; `log()` shows the entries")
+        raise PointNotFoundError(
+            f"{at}: there is no change to undo, of keys that are yours; `log()` shows the entries"
+        )
     number = newest.sequence
     reason = reason if reason is not None else f"undo of entry {number}"
     if not _WHOLE.isdisjoint(newest.kinds):
-        done = handle.diff(number, number - 1).keys
         sequence = restore_state(handle, number - 1, "full", reason)[0].sequence
+        done = handle.diff(sequence - 1, sequence).keys
         return Reverted(handle.scope, handle.timeline, done, [], sequence)
     undone = revert_state(
         handle, correlation=None, entries=[number], actor=None, dry_run=False, reason=reason
@@ -132,6 +133,15 @@ def undo_newest(handle: LineHandle, reason: str | None) -> Reverted:
         why = undone.left[0]
         raise RefusedError(f"{at}: entry {number} is not undone: {why.key or 'it'}: {why.why}")
     return undone
+
+
+def _is_change(entry: Entry) -> bool:
+    """Whether an entry is what a user means by the newest change.
+
+    What features note for themselves is not: an effect that is undone is not known to be done.
+    """
+    own = any(not key.startswith(RESERVED) for key in entry.keys)
+    return own or not _WHOLE.isdisjoint(entry.kinds)
 
 
 def reverted(
