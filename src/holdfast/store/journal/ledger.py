@@ -293,19 +293,25 @@ class Ledger:
         return rows.pack(rows.line(b"V", self.number, timeline), sequence, ordinal)
 
     def atoms_in(self, key: bytes, row: bytes | None) -> list[bytes]:
-        """The atoms that a row holds: an entry's own or a pack's."""
-        if key[:1] == b"E":
-            try:
-                return self.open_entry(key, row)[1].atoms
-            except PrunedError:  # whoever has a state that is kept must not find this
-                raise self.damage(key, "it is missing") from None
-        return self._checked(key, row, self._open_pack)
-
-    def _open_pack(self, key: bytes, row: bytes) -> list[bytes]:
+        """The atoms that a row holds, an entry's own or a pack's, for who compares each with its
+        ref: that proves more than the commitment to a whole body, which is not compared here."""
         try:
-            return _decode_pack(self.seal.open(self.ad(key), row))
-        except msgspec.MsgspecError:
-            raise DamagedRecordError("a pack cannot be read") from None
+            return self._checked(key, row, self._open_atoms)
+        except PrunedError:  # whoever has a state that is kept must not find this
+            raise self.damage(key, "it is missing") from None
+
+    def _open_atoms(self, key: bytes, row: bytes) -> list[bytes]:
+        ad = self._ad + _BYTE[len(key)] + key
+        if key[:1] != b"E":
+            try:
+                return _decode_pack(self.seal.open(ad, row))
+            except msgspec.MsgspecError:
+                raise DamagedRecordError("a pack cannot be read") from None
+        plain_head = len(row) > entry.CLEAR and row[:2] == entry.NO_STATEMENT and row[18] < 128
+        start = entry.CLEAR if plain_head else len(entry.split_row(row)[0].data)
+        if len(row) == start:
+            raise self._no_body(self, key)
+        return entry.decode_atoms(self.seal.open(ad, row, row[2:18], start))
 
     def atom(self, ref: bytes, place: Any) -> bytes:
         """The bytes of an atom, checked against its ref."""
@@ -329,7 +335,7 @@ class Ledger:
         read = self.storage.get(keys)
         value_hash = self.value_hash
         for key, row in zip(keys, read, strict=True):
-            atoms = self._atoms_of(key, row) if key[:1] == b"E" else self.atoms_in(key, row)
+            atoms = self.atoms_in(key, row)
             for ref, place in by_row[key]:
                 data = atoms[place[3]] if place[3] < len(atoms) else None
                 if data is None or value_hash(data) != ref[1:33]:
@@ -339,31 +345,10 @@ class Ledger:
             near.offer(self, zip(keys, read, strict=True))
         return found
 
-    def _atoms_of(self, key: bytes, row: bytes | None) -> list[bytes]:
-        """The atoms of an entry, for who compares each with its ref.
-
-        That proves more than the commitment to the whole body, which is not compared here: whoever
-        reads a conversation opens the entry of each message.
-        """
-        try:
-            return self._checked(key, row, self._open_atoms)
-        except PrunedError:  # whoever has a state that is kept must not find this
-            raise self.damage(key, "it is missing") from None
-
-    def _open_atoms(self, key: bytes, row: bytes) -> list[bytes]:
-        plain_head = len(row) > entry.CLEAR and row[:2] == entry.NO_STATEMENT and row[18] < 128
-        start = entry.CLEAR if plain_head else len(entry.split_row(row)[0].data)
-        if len(row) == start:
-            raise self._no_body(self, key)
-        return entry.decode_atoms(
-            self.seal.open(self._ad + _BYTE[len(key)] + key, row, row[2:18], start)
-        )
-
     def named_atoms(self, key: bytes, row: bytes, wanted: Wanted) -> list[Found] | None:
         """Atoms in a row that may be anything; None unless it holds all that the refs name."""
         try:
-            of_entry = key[:1] == b"E"
-            atoms = self._open_entry(key, row)[1].atoms if of_entry else self._open_pack(key, row)
+            atoms = self._open_atoms(key, row)
         except HoldfastError:
             return None
         if not all(self._is_named(atoms, ref, place) for ref, place in wanted):
@@ -411,7 +396,7 @@ class Ledger:
 
         `records` says what must lie where: (timeline, sequence, ordinal) to (index, ref) of each.
         """
-        names = sorted(records)
+        names, value_hash = sorted(records), self.value_hash
         for start in range(0, len(names), _PREFETCH):
             page = names[start : start + _PREFETCH]
             keys = [self.row_of(name) for name in page]
@@ -419,22 +404,17 @@ class Ledger:
                 if row is None:
                     raise self.damage(key, "it is missing")
                 if read:
-                    self._check_record(key, self.atoms_in(key, row), records[name])
-
-    def _check_record(
-        self, key: bytes, found: list[bytes], wanted: list[tuple[int, bytes]]
-    ) -> None:
-        value_hash = self.value_hash
-        for index, ref in wanted:
-            if index >= len(found) or value_hash(found[index]) != ref[1:33]:
-                raise self.damage(key, NOT_NAMED)
+                    found = self.atoms_in(key, row)
+                    for index, ref in records[name]:
+                        if index >= len(found) or value_hash(found[index]) != ref[1:33]:
+                            raise self.damage(key, NOT_NAMED)
 
     def _fetch_node(self, place: Place) -> bytes:
         pack, number = place[:3], place[3]
         held = self._atoms.get((self.number, pack))
         if held is None:
             key = self._node_row(*pack)
-            found: Any = self._checked(key, self.storage.get([key])[0], self._open_pack)
+            found: Any = self._checked(key, self.storage.get([key])[0], self._open_atoms)
             self._atoms.put((self.number, pack), b"", found)
         else:
             found = held[1]
