@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +139,15 @@ def test_bad_events_are_refused_at_once(log: Events) -> None:
         Events("x")  # type: ignore[arg-type]
 
 
+def test_data_are_the_same_from_the_ring_and_from_the_store(log: Events) -> None:
+    data = {"at": datetime(2026, 1, 2, tzinfo=UTC), "big": 1 << 80, "raw": b"\0", "odd": "\ud800"}
+    assert log.emit("x", data).data == data
+    assert [one.data for one in log.query()] == [data]
+    assert [one.data for one in log.query(durable=True)] == [data]
+    with pytest.raises(InvalidInputError, match="valid Unicode"):
+        log.emit("\ud800")
+
+
 def test_what_is_done_to_data_later_changes_no_event(log: Events) -> None:
     data = {"list": [1], "n": 1}
     log.emit("x", data)
@@ -174,8 +183,8 @@ def test_a_question_reads_the_batches_that_it_gives_and_hardly_more(
         log.flush()
         hands.move(600)
     read: list[EventBatch] = []
-    real = module._events
-    monkeypatch.setattr(module, "_events", lambda batch: read.append(batch) or real(batch))
+    real = log._events
+    monkeypatch.setattr(log, "_events", lambda batch: read.append(batch) or real(batch))
     for how, found in (({}, [0, 1]), ({"reverse": True}, [59, 58])):
         assert numbers(log.query(limit=2, **how)) == found
         assert len(read) <= 3

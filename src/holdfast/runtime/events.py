@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from heapq import merge
-from itertools import chain, islice
+from itertools import chain, count, islice
 from operator import itemgetter
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from holdfast.errors import InvalidInputError, LookupNotFoundError, ScopeNotFoundError
 from holdfast.runtime.runtime_records import EVENTS, EventBatch
@@ -33,7 +33,6 @@ from holdfast.store.inner import (
     Book,
     BookPage,
     Lookup,
-    copied,
     core_of,
     keep,
     microseconds,
@@ -170,14 +169,14 @@ class Events:
         self._state = store.custom(SCOPE)
         self._book = Book(self._state, EVENTS, EventBatch)
         self._ring = Ring(ring)
-        self._queue: deque[Event] = deque()
+        self._queue: deque[tuple[Event, Raw]] = deque()
         self._most, self._batch, self._keep = queue, batch, keep
         self._written = self._dropped = self._told = 0
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._bell = Bell()
         self._watching: Callable[[Event], None] | None = None
-        self._mark = os.urandom(5).hex()
+        self._mark, self._numbers = os.urandom(8).hex(), count()
         self._next_clean = 0.0
         self._background = Background(self._core, "holdfast-events", flush, self.flush, self.flush)
         self._begun = False
@@ -200,7 +199,7 @@ class Events:
         The data are values of a store. If the queue is full, the event is dropped there, and
         counted.
         """
-        return self._logged(self._made(name, data, client, correlation))
+        return self._logged(*self._made(name, data, client, correlation))
 
     @writes
     def write(
@@ -212,17 +211,16 @@ class Events:
         correlation: str = "",
     ) -> Event:
         """The same; if the queue is full, it waits until there is room, and drops nothing."""
-        event = self._made(name, data, client, correlation)
-        return self._logged(event, wait=True)
+        return self._logged(*self._made(name, data, client, correlation), wait=True)
 
-    def _logged(self, event: Event, *, wait: bool = False) -> Event:
+    def _logged(self, event: Event, row: Raw, *, wait: bool = False) -> Event:
         while True:
             with self._lock:
-                room = len(self._queue) < self._most
-                if room or not wait:
+                waiting = len(self._queue) + 1
+                if waiting <= self._most or not wait:
                     self._ring.add(event)
-                    if room:
-                        self._queue.append(event)
+                    if waiting <= self._most:
+                        self._queue.append((event, row))
                     else:
                         self._dropped += 1
                     break
@@ -230,7 +228,7 @@ class Events:
         if not self._begun:
             self._begun = True
             self._background.start()
-        if len(self._queue) >= self._batch:
+        if waiting % self._batch == 0:
             self._background.wake()
         self._bell.ring()
         if self._watching is not None:
@@ -241,22 +239,26 @@ class Events:
         """Have a function told of each event, in the thread that emits it; None: no more."""
         self._watching = watching
 
-    def _made(self, name: str, data: Any, client: str, correlation: str) -> Event:
-        if type(name) is not str or not 0 < len(name) <= 200:
-            raise InvalidInputError("the name of an event is text of 1 to 200 characters")
-        if client or correlation:
-            check_text(client, "client", 200)
-            check_text(correlation, "correlation", 200)
+    def _made(self, name: str, data: Any, client: str, correlation: str) -> tuple[Event, Raw]:
+        """An event, and the bytes of it that will be stored: it is encoded once, and what cannot be
+        is refused now, not with its whole batch."""
+        check_text(name, "the name of an event", 200, least=1)
+        check_text(client, "client", 200)
+        check_text(correlation, "correlation", 200)
         kept: Mapping[str, Any] = {}
         stripped: tuple[str, ...] = ()
+        codec = self._core.codec
         if data:
             if not isinstance(data, Mapping):
                 raise InvalidInputError("the data of an event are a mapping")
             kept, stripped = stripped_of(data) if self._strip else (dict(data), ())
-            kept = copied(self._core.codec.plain(kept))  # refused now, not with its whole batch
+            kept = codec.plain(kept)
         now = self._core.clock.claimed() / _SECOND
-        id = f"evt_{self._mark}{self._ring.count:08x}{os.urandom(2).hex()}"
-        return Event(now, name, kept, client, correlation, id, stripped)
+        id = f"evt_{self._mark}{next(self._numbers):08x}"
+        row = codec.encode([now, name, kept, client, correlation, id, stripped])
+        return _event(codec.decode(row)), Raw(
+            row
+        )  # read back: what the caller changes later is his
 
     @writes
     def flush(self) -> int:
@@ -266,7 +268,7 @@ class Events:
             while True:
                 with self._lock:
                     some = list(islice(self._queue, self._batch))
-                    while some and some[-1].timestamp >= some[0].timestamp + REACH:
+                    while some and some[-1][0].timestamp >= some[0][0].timestamp + REACH:
                         some.pop()  # for the next batch
                     lost = self._dropped - self._told
                 if not some and not lost:
@@ -286,21 +288,16 @@ class Events:
             self._clean()
         return done
 
-    def _commit(self, events: list[Event]) -> None:
+    def _commit(self, some: list[tuple[Event, Raw]]) -> None:
         self._prepare()
-        first = events[0]
-        rows = [
-            [e.timestamp, e.event_name, dict(e.data), e.client_id, e.correlation_id, e.event_id,
-             list(e.stripped)]
-            for e in events
-        ]  # fmt: skip
+        events = [event for event, _ in some]
         record = EventBatch(
-            rows,
+            self._core.codec.encode([row for _, row in some]),
             sorted({one.correlation_id for one in events if one.correlation_id}),
             sorted({one.session_id for one in events if one.session_id}),
         )
         # Under the same name a batch that may have been written before is written once.
-        name = f"{_name(first.timestamp)}-{first.event_id}"
+        name = f"{_name(events[0].timestamp)}-{events[0].event_id}"
         self._book.step(lambda page: page.put(name, record), reason="events")
 
     def _prepare(self) -> None:
@@ -326,7 +323,7 @@ class Events:
             if not old:
                 break
             self._book.step(partial(_deleted, names=list(old)), reason="old events")
-            gone += sum(len(one.events) for one in old.values())
+            gone += sum(len(self._events(one)) for one in old.values())
         return gone
 
     @ends
@@ -397,7 +394,7 @@ class Events:
         """Events in the store that may lie between two times; of those no more than are taken."""
         # A batch is named after its first event: one that begins a little before reaches into it.
         for batch in (self._newest if reverse else self._oldest)(max(0.0, low - REACH), high):
-            found = _events(batch)
+            found = self._events(batch)
             yield from reversed(found) if reverse else found
 
     def _oldest(self, low: float, high: float) -> Iterator[EventBatch]:
@@ -442,8 +439,11 @@ class Events:
             page = self._book.find(lookup.name, {lookup.name: value})
         except (LookupNotFoundError, ScopeNotFoundError):  # nothing was ever written
             return []
-        found = [event for _, batch in page.items for event in _events(batch)]
+        found = [event for _, batch in page.items for event in self._events(batch)]
         return sorted(found, key=lambda one: one.timestamp)
+
+    def _events(self, batch: EventBatch) -> list[Event]:
+        return [_event(row) for row in self._core.codec.decode(batch.events)]
 
     @here
     def stats(self) -> EventStats:
@@ -660,8 +660,9 @@ def _deleted(page: BookPage[EventBatch], names: list[str]) -> None:
         page.delete(name)
 
 
-def _events(batch: EventBatch) -> list[Event]:
-    return [Event(*one[:6], tuple(one[6])) for one in batch.events]  # type: ignore[call-arg]
+def _event(row: list[Any]) -> Event:
+    row[6] = tuple(row[6])
+    return Event(*row)
 
 
 def _seconds(time: datetime | float | None, default: float) -> float:

@@ -69,9 +69,11 @@ EVENTS = Owned("$events/", merge=Owned.WHOLE)
 
 
 class EventBatch(Struct):
-    """What is kept: events as lists of their fields, and what they are found by."""
+    """What is kept: events, and what they are found by."""
 
-    events: list[list[Any]]
+    events: bytes
+    """Lists of their fields, encoded: events are written and read by the batch, and many values
+    in one take twice the time of one value."""
     correlations: list[str]
     sessions: list[str]
 
