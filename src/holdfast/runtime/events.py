@@ -256,9 +256,8 @@ class Events:
         now = self._core.clock.claimed() / _SECOND
         id = f"evt_{self._mark}{next(self._numbers):08x}"
         row = codec.encode([now, name, kept, client, correlation, id, stripped])
-        return _event(codec.decode(row)), Raw(
-            row
-        )  # read back: what the caller changes later is his
+        # Read back, because what the caller does to his data later is not part of it.
+        return _event(codec.decode(row)), Raw(row)
 
     @writes
     def flush(self) -> int:
