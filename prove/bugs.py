@@ -739,8 +739,8 @@ BUGS = (
     Bug(
         "entries read of a scope that was erased meanwhile",
         "store/read/watch.py",
-        "            if ledger.erased():  # asked",
-        "            if False:  # asked",
+        "                if ledger.erased():\n                    self._ledgers.pop(number, None)",
+        "                if False:\n                    self._ledgers.pop(number, None)",
         "tests/store/test_following.py::test_a_scope_erased_in_part_is_passed_over_by_who_stands_in_it",
     ),
     Bug(

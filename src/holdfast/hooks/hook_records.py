@@ -65,7 +65,7 @@ def keep_results(store: Store, name: str, results: list[dict[str, Any]]) -> None
         wanted = keep.Keep(count=0)
         if wanted not in line.reader.declared().all:
             part.set(wanted.key, wanted.data())
-        for kind, some in (("results", results), ("failed", failed)):
+        for kind, some in (("results", results[-KEPT:]), ("failed", failed)):
             if some:
                 key = f"{RESULTS.prefix}{kind}/{name}"
                 part.extend(key, some)

@@ -60,6 +60,9 @@ WAIT = 1.0
 """Seconds before another look at what could not be had: the lease, the storage."""
 IDLE = 1.0
 """Seconds after which a place is noted at which there was nothing to tell."""
+BRISK = 0.002
+"""Seconds in which one thread tells a batch of a quick hook: more of them, each of which takes as
+long to start as some calls, are for those that are slower."""
 
 
 class _Line:
@@ -71,6 +74,7 @@ class _Line:
         self.due = 0.0
         self.begun = 0.0
         """When the call that is under way began; 0: none is."""
+        self.by: threading.Thread | None = None
         self.turn = 0
         """Raised when a call is taken for hung: whoever made it has no part in the line then."""
 
@@ -105,6 +109,8 @@ class HookRunner:
         """Behind what the hook was told of last."""
         self._saved: Position | None = None
         """The same as the cell says it."""
+        self._results: list[dict[str, Any]] = []
+        """What it gave behind that."""
         self._ending = False
         self._background = Background(
             self._core, f"holdfast-hook-{hook.name}", WAIT, self._turn, self._leave
@@ -130,7 +136,8 @@ class HookRunner:
         goal, end = self._store.position(), time.monotonic() + timeout
         while not self._ending:
             at = self._position if self._lease is not None else self._cursor.get()
-            if at is not None and all(at.get(n, 0) >= goal.get(n, 0) for n in range(LANES)):
+            told = at is not None and all(at.get(n, 0) >= goal.get(n, 0) for n in range(LANES))
+            if told and not self._results:
                 return
             if time.monotonic() > end:
                 raise Unavailable(
@@ -170,7 +177,7 @@ class HookRunner:
             return False
         self._block = block
         self._saved = self._cursor.get()
-        self._position = self._saved or self._since
+        self._position, self._results = self._saved or self._since, []
         [only, *others] = self._hook.scopes.texts
         exact = not others and not set("*?") & set(only)
         scope = self._store.scope(only).scope if exact else None
@@ -207,18 +214,24 @@ class HookRunner:
         results: list[dict[str, Any]] = []
         if lines and not self._run(lines, results):
             return 0.0  # it is ending: the batch is told again by whoever goes on
-        if results:
-            keep_results(self._store, self._hook.name, results)
-        self._position = position
-        if count or time.monotonic() > self._noted + IDLE:
+        self._results += results
+        self._position, full = position, count >= self._batch
+        # Who has much to catch up with notes it once an interval: a commit costs as much as some
+        # tens of calls.
+        if time.monotonic() > self._noted + (self._interval if count else IDLE) or (
+            self._results and not full
+        ):
             self._note()
-        # Where the feed ends is asked in each of its lanes: not by who has come to its end.
-        self._judge(0 if whole else lag(self._core, position))
-        return 0.0 if count >= self._batch else self._interval
+            # Where the feed ends is asked in each of its lanes: not by who has come to its end.
+            self._judge(0 if whole else lag(self._core, position))
+        return 0.0 if full else self._interval
 
     def _note(self) -> None:
-        """Say in the cell how far the hook was told."""
+        """Keep what the hook gave, and say in the cell how far it was told."""
         self._noted = time.monotonic()
+        if self._results:
+            keep_results(self._store, self._hook.name, self._results)
+            self._results = []
         if self._position in (None, self._saved):
             return
         assert self._lease is not None
@@ -243,23 +256,24 @@ class HookRunner:
         is left behind, and another thread goes on with its line.
         """
         free = deque(lines.values())
-        threads = [self._worker(free, results) for _ in range(min(self._concurrent, len(lines)))]
+        threads, pause = [self._worker(free, results)], BRISK
         judged = time.monotonic()
         while True:
             if threads:
-                threads[0].join(0.05)
-            now, hung = time.monotonic(), []
+                threads[0].join(pause)
+            now, pause = time.monotonic(), 0.05
             with self._lock:
                 for line in lines.values():
                     if line.begun and now - line.begun > self._timeout:
-                        hung.append(line)
                         error = f"TimeoutError: it took longer than {self._timeout:g} s"
                         self._hook.count(self._timeout, error)
                         line.turn, line.begun = line.turn + 1, 0.0
                         self._after(line, None, error, results)
-                free.extend(hung)
+                        threads = [one for one in threads if one is not line.by]
+                        free.append(line)
             threads = [one for one in threads if one.is_alive()]
-            threads += [self._worker(free, results) for _ in hung]
+            more = range(min(self._concurrent - len(threads), len(free)))
+            threads += [self._worker(free, results) for _ in more]
             left = any(line.events for line in lines.values())
             if not left or (self._ending and not any(line.begun for line in lines.values())):
                 return not left
@@ -284,6 +298,7 @@ class HookRunner:
                 if not free:
                     return
                 line = free.popleft()
+                line.by = threading.current_thread()
             while line.events:
                 if self._ending:
                     return

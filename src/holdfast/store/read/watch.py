@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from copy import copy
 from datetime import datetime
+from itertools import chain, islice
 from typing import NamedTuple
 from unicodedata import normalize
 
@@ -27,7 +28,7 @@ from holdfast.errors import (
     PrunedError,
     ScopeNotFoundError,
 )
-from holdfast.storage.rows import each, pages
+from holdfast.storage.rows import Read, each, pages
 from holdfast.store.commit.core import Core
 from holdfast.store.journal.directory import erased_since, numbers_of
 from holdfast.store.journal.entry import Body, Envelope
@@ -197,6 +198,10 @@ class Follower:
         self._ledgers: OrderedDict[int, Ledger] = OrderedDict()
         self._told: dict[tuple[int, int], tuple[object, list[Loss]]] = {}
         """What timelines tell of losses, and the state of the feed as of which they were asked."""
+        self.ahead: dict[bytes, bytes] = {}
+        """Rows of entries that were read ahead: one by one takes three times as long."""
+        self._standing: set[int] = set()
+        """Scopes that were not erased after that."""
 
     def feed(self, since: dict[int, int]) -> Iterator[Entry]:
         """Entries committed since a position, each with the position to go on from."""
@@ -221,6 +226,19 @@ class Follower:
         except (PrunedError, KeyMissingError) as gap:
             self._go_behind(gap, place, row, tail)
             raise
+
+    def read_ahead(self, row: Row, tail: Tail) -> None:
+        """Read what `row` will ask for, of this row and of the next ones, at once: entries that are
+        alone in their commit."""
+        keys: list[bytes] = []
+        for item in chain(row[2], tail.held(row[0])):
+            if item.entries == 1 and self._wanted(item):
+                keys.append(rows.entry(rows.line(b"E", item.scope, item.timeline), item.first))
+                if keys[0] in self.ahead:
+                    return
+        found = self.core.storage.get(keys) if keys else []
+        self.ahead = {key: row for key, row in zip(keys, found, strict=True) if row is not None}
+        self._standing.clear()
 
     def _go_behind(self, gap: _Closed, place: Place, row: Row | None, tail: Tail) -> None:
         """Move the position of an error on, over rows that hold nothing but more of the same.
@@ -420,10 +438,15 @@ class Follower:
         if ledger is None or name is None:
             return
         first, behind = rows.entry(prefix, low), rows.entry(prefix, high + 1)
-        for page in pages(ledger.storage.scan, first, behind, limit=200):
-            if ledger.erased():  # asked for after reading: what is given was there before
-                self._ledgers.pop(number, None)  # with its keys
-                return
+        ahead = self.ahead.pop(first, None) if low == high else None
+        read: Read = ledger.storage.scan if ahead is None else lambda *_, **__: [(first, ahead)]
+        for page in pages(read, first, behind, limit=200):
+            if ahead is None or number not in self._standing:
+                # Asked for after reading: what is given was there before.
+                if ledger.erased():
+                    self._ledgers.pop(number, None)  # with its keys
+                    return
+                self._standing.add(number)
             for key, row in page:
                 try:
                     yield key, _Opened(ledger, name, key, *ledger.open_entry(key, row))
@@ -490,6 +513,8 @@ class Follower:
 
 Row = tuple[int, int, list[FeedItem]]
 """Lane, number and what was committed."""
+_Spans = dict[tuple[int, int], tuple[int, int, int]]
+"""Of each timeline of a look: its first number, the one behind its last, how many there are."""
 PAGE = 500
 LINES = 10_000
 """Timelines whose numbers are kept when there is nothing left to read."""
@@ -519,9 +544,6 @@ class Tail:
         self._unsure: dict[tuple[int, int], int] = {}
         """Timelines of the last look: an earlier row of theirs may have been overlooked."""
         self._held_back = False
-        self._spans: dict[tuple[int, int], tuple[int, int, int]] = {}
-        """Of each timeline of the last look: its first number, the one behind its last, how many
-        there are between them."""
         self._token: object = None
         self._count = 0
         self._last_look = float("-inf")
@@ -540,7 +562,9 @@ class Tail:
             if found:
                 continue
             if self._held_back or not (waiting or unsure):
-                self._tidy()
+                # All was handed out: whatever comes next of any timeline is its next.
+                if len(self._next) > LINES and not self._waiting():
+                    self._next.clear()
                 return None
             if not unsure and not self._go_on_behind_losses():
                 raise DamagedRecordError("rows of the feed contradict each other; run verify")
@@ -562,6 +586,10 @@ class Tail:
         held = (item.entries for rows in self._held for _, items in rows for item in items)
         return sum(held) <= FEW
 
+    def held(self, lane: int) -> Iterator[FeedItem]:
+        """What the next rows of a lane name, of those that are at hand."""
+        return (item for _, items in islice(self._held[lane], ENTRIES - 1) for item in items)
+
     def called(self) -> bool:
         """Whether this process has committed since the last look."""
         return self._lanes.count != self._count
@@ -578,11 +606,6 @@ class Tail:
     def _waiting(self) -> bool:
         return any(at < looked for at, looked in zip(self._at, self._looked, strict=True))
 
-    def _tidy(self) -> None:
-        """Everything was handed out, so whatever comes next of any timeline is its next."""
-        if len(self._next) > LINES and not self._waiting():
-            self._next.clear()
-
     # handing out
 
     def _take(self) -> Row | None:
@@ -590,9 +613,13 @@ class Tail:
             lane = (self._lane + turn) % LANES
             held = self._held[lane]
             if not held:
-                if self._at[lane] == self._looked[lane]:
+                at, last = self._at[lane], self._looked[lane]
+                if at == last:
                     continue
-                self._refill(lane)
+                page = self._lanes.read(lane, at, min(PAGE, last - at))
+                held.extend((number, items) for number, items, _ in page if number <= last)
+                if not held:
+                    raise DamagedRecordError(f"lane {lane} of the feed has lost rows; run verify")
             number, items = held[0]
             if self._ready(lane, number, items):
                 held.popleft()
@@ -650,31 +677,21 @@ class Tail:
                 at = page[-1][0]
         return min(found, default=0)
 
-    def _refill(self, lane: int) -> None:
-        last = self._looked[lane]
-        page = self._lanes.read(lane, self._at[lane], min(PAGE, last - self._at[lane]))
-        self._held[lane].extend((number, items) for number, items, _ in page if number <= last)
-        if not self._held[lane]:
-            raise DamagedRecordError(f"lane {lane} of the feed has lost rows; run verify")
-
     # looking
 
     def _look(self) -> bool:
         """Read every lane to its end; whether anything was there."""
         self._count = self._lanes.count
         token = self._lanes.token()
-        found = False
         self._held_back = False
         fresh: dict[tuple[int, int], int] = {}
-        self._spans = {}
-        for lane in range(LANES):
-            found = self._look_at(lane, fresh) or found
-        for line, (low, high, count) in self._spans.items():
+        spans: _Spans = {}
+        found = sum(self._look_at(lane, fresh, spans) for lane in range(LANES)) > 0
+        for line, (low, high, count) in spans.items():
             if count > high - low and self._judge.tells(*line):  # numbers that come twice
                 self._cut.add(line)
                 known = fresh if line in fresh else self._next
                 known[line] = self._lowest(line)
-        self._spans = {}
         if self._held_back:
             for line, first in fresh.items():
                 self._unsure[line] = min(first, self._unsure.get(line, first))
@@ -688,7 +705,7 @@ class Tail:
         self._last_look = time.monotonic()
         return found
 
-    def _look_at(self, lane: int, fresh: dict[tuple[int, int], int]) -> bool:
+    def _look_at(self, lane: int, fresh: dict[tuple[int, int], int], spans: _Spans) -> bool:
         begun = self._looked[lane]
         while True:
             page = self._lanes.read(lane, self._looked[lane], PAGE)
@@ -700,8 +717,15 @@ class Tail:
                 page = [row for row in page if row[0] < flying[1]]
                 full = False
                 self._held_back = True
-            for _, items, _ in page:
-                self._note(items, fresh)
+            for item in (item for _, items, _ in page for item in items):
+                if not item.entries:
+                    continue  # of a link's timeline there may be nothing that was not read
+                line, end = (item.scope, item.timeline), item.first + item.entries
+                low, high, count = spans.get(line, (item.first, end, 0))
+                spans[line] = min(low, item.first), max(high, end), count + item.entries
+                if line not in self._next:
+                    known = self._unsure if line in self._unsure else fresh
+                    known[line] = min(item.first, known.get(line, item.first))
             if page:
                 held = self._held[lane]
                 behind = held[-1][0] if held else self._at[lane]
@@ -710,17 +734,6 @@ class Tail:
                 self._looked[lane] = page[-1][0]
             if not full:
                 return self._looked[lane] > begun
-
-    def _note(self, items: list[FeedItem], fresh: dict[tuple[int, int], int]) -> None:
-        for item in items:
-            if not item.entries:
-                continue  # of a link's timeline there may be nothing that was not read
-            line, end = (item.scope, item.timeline), item.first + item.entries
-            low, high, count = self._spans.get(line, (item.first, end, 0))
-            self._spans[line] = min(low, item.first), max(high, end), count + item.entries
-            if line not in self._next:
-                known = self._unsure if line in self._unsure else fresh
-                known[line] = min(item.first, known.get(line, item.first))
 
 
 # ---- watch --------------------------------------------------------------------------------------
@@ -782,7 +795,7 @@ class Watch(Closable):
         self._wanted = wanted_by(prefix, pattern)
         check_seconds(timeout, "timeout")
         self._core = core
-        self._storage = core.storage
+        self._storage = core.storage  # by which `face` leads the steps
         self._timeout = timeout
         self._follower = Follower(core, scope, timeline, past_pruned=past_pruned)
         self._place = Place(core, since) if since is not None else Place.now(core)
@@ -819,6 +832,7 @@ class Watch(Closable):
         """Read on; whether to go on at once. What was read is there also if nobody waits now."""
         with self._lock:
             try:
+                self._follower.ahead.clear()  # long ago, perhaps, and of what is erased since
                 if self._tail is None:
                     self._tail = Tail(self._core.lanes, self._place.rows, self._follower)
                 for _ in range(ROWS):
@@ -827,6 +841,7 @@ class Watch(Closable):
                         self._midway = False
                         break
                     self._midway = True
+                    self._follower.read_ahead(row, self._tail)
                     found = self._follower.row(self._place, row, self._tail)
                     self._ready.extend(filter(self._wanted, found))
                     if len(self._ready) >= ENTRIES:
@@ -863,22 +878,20 @@ class Watch(Closable):
             due = self._tail.due() if self._tail is not None and not self._midway else 0.0
             if due > 0 and (end is None or time.monotonic() + due < end):
                 yield pause(due)
-            if (yield planned(self._stirred)) and (yield from self._read_on()):
-                continue
+            if (yield planned(self._stirred)):
+                # Here if it can only be a little, else where no event loop waits for it.
+                few = self._tail is not None and self._tail.near()
+                few = few and self._storage.limits.embedded
+                if few and self._midway:
+                    yield pause(0)  # others have their turn between two parts
+                if self._fill() if few else (yield write(self._fill)):
+                    continue
             left = end - time.monotonic() if end is not None else LONGEST
             if left <= 0:
                 return None
             yield wait(self._core.lanes.bell, self._called, min(rest, left))
             rest = min(2 * rest, LONGEST)
         return None
-
-    def _read_on(self) -> Steps[bool]:
-        """Read on: here if it can only be a little, else where no event loop waits for it."""
-        if self._tail is None or not self._tail.near() or not self._storage.limits.embedded:
-            return (yield write(self._fill))  # type: ignore[no-any-return]
-        if self._midway:
-            yield pause(0)  # others have their turn between two parts
-        return self._fill()
 
     @here(awaited=True)
     def close(self) -> None:
