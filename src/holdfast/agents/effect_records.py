@@ -51,17 +51,14 @@ UNREAD = DamagedRecordError.__name__
 """The error of a record that stands for one that could not be read any more."""
 
 
-@dataclass(frozen=True)
-class Effect:
-    """What is known of an effect."""
+class _Known(Struct, kw_only=True):
+    """What is told of an effect, and stored of it."""
 
     name: str
     id: str
-    key: str | None
+    key: str | None = None
     """The idempotency key that its tool takes; None if it takes none."""
-    status: str
-    """planned (never started), running (in this process), unknown or done"""
-    attempts: int
+    attempts: int = 0
     about: Any = None
     """What was given when it was planned or begun, for whoever has to judge it."""
     result: Any = None
@@ -77,6 +74,13 @@ class Effect:
     strays: int = 0
     """Attempts that ended after somebody had said that they never would; each happened besides."""
 
+
+class Effect(_Known, kw_only=True, frozen=True):
+    """What is known of an effect."""
+
+    status: str
+    """planned (never started), running (in this process), unknown or done"""
+
     @property
     def repeatable(self) -> bool:
         """Whether it may be begun, perhaps again, without asking anybody."""
@@ -86,25 +90,12 @@ class Effect:
         return f"{self.name} {self.id}" if self.id else self.name
 
 
-class Record(Struct, kw_only=True):
+class Record(_Known, kw_only=True):
     """An effect as it is stored."""
 
-    name: str
-    id: str
     phase: str
-    key: str | None = None
-    about: Any = None
-    attempts: int = 0
     token: str = ""
     """Of the newest attempt: what tells it from others."""
-    planned_at: datetime | None = None
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
-    result: Any = None
-    error: str = ""
-    settled: bool = False
-    result_lost: bool = False
-    strays: int = 0
 
     @property
     def unread(self) -> bool:
@@ -116,10 +107,7 @@ class Record(Struct, kw_only=True):
         status = self.phase
         if self.phase == STARTED:
             status = "running" if self.token in running else "unknown"
-        fields = structs.asdict(self)
-        return Effect(
-            status=status, **{n: v for n, v in fields.items() if n not in ("phase", "token")}
-        )
+        return Effect(status=status, **{n: getattr(self, n) for n in _Known.__struct_fields__})
 
 
 @dataclass(frozen=True)
@@ -178,12 +166,6 @@ def _shortened(text: str) -> str:
     return f"{_quoted(text[:_SHOWN])}~{digest}"
 
 
-def _place(record: Record) -> tuple[Any, ...]:
-    """Where a record stands; of one that could not be read, nobody knows when it was begun."""
-    begun = record.planned_at or record.started_at
-    return begun is not None, begun, record.name, record.id
-
-
 running = Running()
 """Attempts that are at work in this process."""
 
@@ -196,8 +178,13 @@ class EffectBook(Book[Record]):
 
     def effects(self, *, done: bool, plain: bool = False) -> list[Effect]:
         """All effects, or those that are not done; those begun or planned first in front."""
+
+        def place(record: Record) -> tuple[Any, ...]:
+            begun = record.planned_at or record.started_at
+            return begun is not None, begun, record.name, record.id  # one that is unread has none
+
         found = self.all("" if done else "open/", plain=plain).values()
-        return [one.shown() for one in sorted(found, key=_place)]
+        return [one.shown() for one in sorted(found, key=place)]
 
     def effect(self, asked: Asked) -> Effect | None:
         """One effect."""
@@ -219,23 +206,16 @@ def unknown(handle: LineHandle, source: Timeline, key: str) -> Operation | None:
     if key.startswith(DONE) and source.slot(key) is not None:
         return None
     place = key.removeprefix(DONE).removeprefix(OPEN)
-    record = _before(handle, key, OPEN + place)
-    if record is None:
+    data = None
+    try:  # what stood there before the entry that wrote the damaged one
+        if (slot := handle.history.points.line().slot(key)) is not None:
+            data = handle.view(slot.sequence - 1).reader.get(OPEN + place, None, None, False)
+    except (MissingError, StateIntegrityError):
+        pass  # what is known is then that there was a record
+    if data is None:
         name, _, id = place.partition("/")
         record = Record(name=unquote(name), id=unquote(id), phase=STARTED, error=UNREAD)
     else:
-        token = record.token or os.urandom(8).hex()
-        record = structs.replace(record, phase=STARTED, token=token)
+        record = loaded(Record, data, "an effect")
+        record = structs.replace(record, phase=STARTED, token=record.token or os.urandom(8).hex())
     return Operation("set", OPEN + place, stored(record))
-
-
-def _before(handle: LineHandle, key: str, place: str) -> Record | None:
-    """The record before the entry that wrote a damaged one, if it can be read."""
-    try:
-        slot = handle.history.points.line().slot(key)
-        if slot is None:
-            return None
-        data = handle.view(slot.sequence - 1).reader.get(place, None, None, False)
-    except (MissingError, StateIntegrityError):  # what is known is then that there was a record
-        return None
-    return loaded(Record, data, "an effect") if data is not None else None

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial, wraps
@@ -161,14 +161,6 @@ class Doing:
                 f"the effect {self.name} {self.id} is done already; ask `if effect.due:` first"
             )
 
-    def check_asked(self) -> None:
-        """Refuse a block that did not ask: it would do the effect again after a crash."""
-        if not self._asked_due:
-            raise InvalidInputError(
-                f"the block of the effect {self.name} {self.id} did not ask whether it is due, and "
-                "would do it twice: put what it does under `if effect.due:`"
-            )
-
 
 # ---- effects ------------------------------------------------------------------------------------
 
@@ -252,7 +244,9 @@ class Effects:
         A function that takes no argument is called without it.
         """
         yield check(function, "what is called")
-        takes = _takes_effect(function)
+        shape = signature(function)
+        takes = len(shape.parameters)
+        shape.bind(*[None][:takes])  # `TypeError` if it takes something else
         asked, errors = Asked.of(name, id, key, about), checked_errors(harmless)
         doing = yield from self._begun(asked)
         try:
@@ -296,7 +290,9 @@ class Effects:
             bound = shape.bind(*args, **named, **own)
             about = {one: part for one, part in bound.arguments.items() if one not in own}
             about |= {one: list(about[one]) for one in rest if one in about}  # no tuple is stored
-            id = call_id if call_id is not None else effects._named(about)
+            id = call_id
+            if id is None and about:  # it is known by its arguments
+                id = hashlib.sha256(effects._encoded(about)).hexdigest()[:32]
 
             def run(doing: Doing) -> Any:
                 bound.arguments |= dict.fromkeys(own, doing)
@@ -315,12 +311,8 @@ class Effects:
 
     def _begun(self, asked: Asked) -> Steps[Doing]:
         """An effect on its way; it is withdrawn if nobody is there any more to do it."""
-        return (yield write(self._begin, asked, undo=self._withdraw))  # type: ignore[no-any-return]
-
-    def _done(self, doing: Doing) -> None:
-        if doing._due:
-            doing._result = self._finish(doing, doing.result, doing.writes)
-        doing.check_asked()
+        begun = yield write(self._begin, asked, undo=lambda doing: self._end(doing, doing._before))
+        return begun  # type: ignore[no-any-return]
 
     @steps
     def plan(
@@ -453,10 +445,6 @@ class Effects:
         else:
             page.put(asked.open, record)
 
-    def _named(self, arguments: Mapping[str, Any]) -> str | None:
-        """The id of a call by its arguments; None if it has none."""
-        return hashlib.sha256(self._encoded(arguments)).hexdigest()[:32] if arguments else None
-
     def _encoded(self, value: Any) -> bytes:
         """A value as it is stored: what is compared so is the same, whatever `==` says of it."""
         codec = self._core.codec
@@ -493,7 +481,20 @@ class Effects:
                 self._check(asked, found)
                 if found.unread:  # a tool that takes a key is safe to ask again
                     found = structs.replace(found, key=asked.key, about=asked.about)
-                self._refuse_unknown(found)
+                effect = found.shown()
+                if effect.status == "running":
+                    raise EffectUnknownError(
+                        f"{self._state.scope}: the effect {effect} is being done in this process "
+                        "just now; wait for it",
+                        effect,
+                    )
+                if effect.status == "unknown" and not effect.repeatable:
+                    raise EffectUnknownError(
+                        f"{self._state.scope}: the effect {effect} was begun before and did not "
+                        "say how it ended; find out whether it happened, then settle it as done, "
+                        "or to be repeated",
+                        effect,
+                    )
             base = found or asked.record()
             record = structs.replace(
                 base,
@@ -517,29 +518,17 @@ class Effects:
                 running.discard(token)
         return doing
 
-    def _refuse_unknown(self, found: Record) -> None:
-        effect = found.shown()
-        if effect.status == "running":
-            raise EffectUnknownError(
-                f"{self._state.scope}: the effect {effect} is being done in this process just "
-                "now; wait for it",
-                effect,
-            )
-        if effect.status == "unknown" and not effect.repeatable:
-            raise EffectUnknownError(
-                f"{self._state.scope}: the effect {effect} was begun before and did not say how "
-                "it ended; find out whether it happened, then settle it as done, or to be repeated",
-                effect,
-            )
-
-    def _finish(self, doing: Doing, result: Any, writes: list[Operation]) -> Any:
-        """Commit that it is done, with what the caller writes; the result that counts.
+    def _done(self, doing: Doing) -> None:
+        """Commit that it is done, with what the caller writes; keep the result that counts.
 
         It happened: so it is recorded even where its result, or what is to be written with it,
-        cannot be, and that is an error besides.
+        cannot be, and that is an error besides. A block that did not ask whether it is due is
+        refused: it would do the effect again after a crash.
         """
+        result, writes = doing._result, doing.writes
         try:
-            return self._recorded(doing, result, writes)
+            if doing._due:
+                doing._result = self._recorded(doing, result, writes)
         except Conflict:
             raise  # it says what became of it
         except HoldfastError as error:  # as much is recorded as can be
@@ -560,6 +549,11 @@ class Effects:
             raise
         finally:
             running.discard(doing._record.token)
+        if not doing._asked_due:
+            raise InvalidInputError(
+                f"the block of the effect {doing.name} {doing.id} did not ask whether it is due, "
+                "and would do it twice: put what it does under `if effect.due:`"
+            )
 
     def _recorded(self, doing: Doing, result: Any, writes: list[Operation]) -> Any:
         asked, lost = doing._asked, result is LOST
@@ -616,10 +610,6 @@ class Effects:
             phase = doing._before.phase if doing._before is not None else PLANNED
         self._end(doing, structs.replace(doing._record, error=type(error).__name__, phase=phase))
 
-    def _withdraw(self, doing: Doing) -> None:
-        """An attempt whose caller went away before it could do anything."""
-        self._end(doing, doing._before)
-
     def _end(self, doing: Doing, record: Record | None) -> None:
         """Let a record stand for an attempt that is over, if it was one; what cannot be written
         stays as it is: begun, with an unknown end, which is true."""
@@ -639,16 +629,6 @@ class Effects:
                     self._book.step(note)
         finally:
             running.discard(doing._record.token)
-
-
-def _takes_effect(function: Callable[..., Any]) -> bool:
-    """Whether a function takes the effect, not nothing; `TypeError` if it takes something else."""
-    try:
-        shape = signature(function)
-    except ValueError:  # one of C's, which does not say
-        return True
-    shape.bind(*[None][: len(shape.parameters)])
-    return bool(shape.parameters)
 
 
 def checked_errors(harmless: Any) -> Errors:
