@@ -51,7 +51,7 @@ UNREAD = DamagedRecordError.__name__
 """The error of a record that stands for one that could not be read any more."""
 
 
-class _Known(Struct, kw_only=True):
+class _Known(Struct, kw_only=True, frozen=True):
     """What is told of an effect, and stored of it."""
 
     name: str
@@ -90,7 +90,7 @@ class Effect(_Known, kw_only=True, frozen=True):
         return f"{self.name} {self.id}" if self.id else self.name
 
 
-class Record(_Known, kw_only=True):
+class Record(_Known, kw_only=True, frozen=True):
     """An effect as it is stored."""
 
     phase: str

@@ -238,27 +238,27 @@ class Mailbox:
 
         Another content under a known id is refused with `ChangeIdError`.
         """
-        plan, made = yield look(self._state, self._plan_send, content, sender, id)
-        yield commit(self._state, plan)
-        return made  # type: ignore[no-any-return]
-
-    def _plan_send(self, content: Any, sender: str, id: str | None) -> tuple[Plan, str]:
-        """A change that adds a letter; under an id once, and refused if it says something else."""
         if id is not None:
             check_text(id, "the id of a letter", 200, least=1)
         own = None if id is None else f"{MAILBOX}0/{id}"  # 0 is the number of main
-        parts = own_change(self, id=own)
-        part = parts.part(self._handle)
-        made = post(self._handle, part, content, sender, id)
-        # Sent again it has another time: under its id it is the same letter all the same.
-        part.looked = id is not None
-        plan = parts.plan()
-        assert plan is not None
-        if id is not None:
-            said = Operation("append", MESSAGES, content)
-            place = self._handle.scope, self._handle.timeline, [said]
-            plan[0].content = content_of(self._handle.core, [place])
-        return plan, made
+
+        def planned() -> tuple[Plan, str]:
+            parts = own_change(self, id=own)
+            part = parts.part(self._handle)
+            made = post(self._handle, part, content, sender, id)
+            # Sent again it has another time: under its id it is the same letter all the same.
+            part.looked = id is not None
+            plan = parts.plan()
+            assert plan is not None
+            if id is not None:
+                said = Operation("append", MESSAGES, content)
+                place = self._handle.scope, self._handle.timeline, [said]
+                plan[0].content = content_of(self._handle.core, [place])
+            return plan, made
+
+        plan, made = yield look(self._state, planned)
+        yield commit(self._state, plan)
+        return made  # type: ignore[no-any-return]
 
     @step_block
     def next(self) -> Blocks[Mail | None]:
@@ -305,16 +305,12 @@ class Mailbox:
         if found is None:
             return None
         failed = box.page(box.tries).get(str(number))
-        if not self._is_due(failed, found.id):
-            return None
+        if failed is not None and failed.at is not None and failed.id in ("", found.id):
+            # By a clock that went back nobody knows whether enough time has passed: then it has.
+            passed = moment(self._handle.core.clock.claimed()) - failed.at
+            if timedelta(0) <= passed < timedelta(seconds=failed.wait):
+                return None
         return Mail(letter_of(found, number, failed), parts, box, standing)
-
-    def _is_due(self, failed: FailedRecord | None, id: str) -> bool:
-        """Whether enough time has passed. By a clock that went back nobody knows: then it has."""
-        if failed is None or failed.at is None or failed.id not in ("", id):
-            return True
-        passed = moment(self._handle.core.clock.claimed()) - failed.at
-        return not timedelta(0) <= passed < timedelta(seconds=failed.wait)
 
     def _plan_begin(self, mail: Mail) -> Plan | None:
         """That an attempt begins, if its end by the end of its process is to be told; else None.
@@ -361,13 +357,15 @@ class Mailbox:
         assert plan is not None
         return plan
 
-    def _failed(self, mail: Mail, error: Exception) -> Steps[None]:
-        def note(parts: ChangeParts) -> Steps[None]:
-            yield look(self._state, self._note_failed, parts, mail, error)
+    def _failed(self, mail: Mail, error: Exception) -> Steps[bool]:
+        """Note that processing failed; whether it is tried again."""
 
-        yield from own_steps(self._state, note)
+        def note(parts: ChangeParts) -> Steps[bool]:
+            return (yield look(self._state, self._note_failed, parts, mail, error))  # type: ignore[no-any-return]
 
-    def _note_failed(self, parts: ChangeParts, mail: Mail, error: BaseException) -> None:
+        return (yield from own_steps(self._state, note))
+
+    def _note_failed(self, parts: ChangeParts, mail: Mail, error: BaseException) -> bool:
         """That processing failed; the letter is set aside if it has failed too often.
 
         Nothing if somebody else has processed it meanwhile.
@@ -384,6 +382,7 @@ class Mailbox:
         passes = not again and _next(box, standing) == letter.number
         if self._fail(box, standing, letter, failed, again) and passes:
             box.page(box.dones).put(LAST, standing.after(letter.number, letter.id))
+        return again
 
     def _fail(
         self, box: Box, standing: Standing, letter: Letter, failed: FailedRecord, again: bool
@@ -409,10 +408,6 @@ class Mailbox:
         skipped.put(number, SkippedRecord(id=letter.id))
         box.page(box.tries).delete(number)
         return True
-
-    def _is_last(self, mail: Mail, error: BaseException) -> bool:
-        """Whether a letter is set aside if it fails now, by this error."""
-        return not self._retry.again(self._retry.kind(error), mail.letter.tries + 1)
 
     @steps
     def process(self, function: Callable[[Mail], Any], *, limit: int | None = None) -> Steps[int]:
@@ -495,29 +490,29 @@ class Mailbox:
         Known of attempts that were made under a `retry` with kinds. Returns the ids of those that
         are set aside by it.
         """
-        return own_step(self, self._interrupted)
 
-    def _interrupted(self, parts: ChangeParts) -> list[str]:
-        begun = Box(self._handle).begun.all()
-        if not begun:
-            return []
-        box = Box(self._handle, parts.part(self._handle))
-        standing, letters = Standing(box), {letter.number: letter for letter in self.waiting()}
-        aside = []
-        for id in begun:
-            letter, note = letters.get(int(id)), box.page(box.begun).get(id)
-            if letter is None or note is None or note.id not in ("", letter.id):  # it went
-                box.page(box.begun).delete(id)
-                continue
-            failed = FailedRecord(count=note.attempt, kind=RESTART, wait=note.wait)
-            if self._fail(box, standing, letter, failed, note.again) and not note.again:
-                aside.append(letter.id)
-        return aside
+        def count(parts: ChangeParts) -> list[str]:
+            begun = Box(self._handle).begun.all()
+            if not begun:
+                return []
+            box = Box(self._handle, parts.part(self._handle))
+            standing, letters = Standing(box), {letter.number: letter for letter in self.waiting()}
+            aside = []
+            for id in begun:
+                letter, note = letters.get(int(id)), box.page(box.begun).get(id)
+                if letter is None or note is None or note.id not in ("", letter.id):  # it went
+                    box.page(box.begun).delete(id)
+                    continue
+                failed = FailedRecord(count=note.attempt, kind=RESTART, wait=note.wait)
+                if self._fail(box, standing, letter, failed, note.again) and not note.again:
+                    aside.append(letter.id)
+            return aside
+
+        return own_step(self, count)
 
     @writes
     def remove(self, number: int) -> None:
         """Let nobody process a letter that waits or was set aside; it stays in the history."""
-
         check_count(number, "the number of a letter")
 
         def note(parts: ChangeParts) -> None:

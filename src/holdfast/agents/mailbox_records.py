@@ -145,12 +145,22 @@ class Standing:
         self._box = box
         self.first: int = box.value(FIRST, 0)
         self.done: DoneRecord | None = box.of(box.dones).get(LAST)
-        self.cleared = self._cleared(box.value(CLEARED, []))
+        self.cleared: list[list[Any]] = []
+        """The stretches that were cleared; each is where the last letter of it is."""
         self._skipped: dict[int, SkippedRecord] | None = None
         number = self.done.number if self.done is not None else 0
-        self.number: int = self._processed() or min(number, self.first)
+        places = (box.find(id, told, self.first) for told, id in self._told())
+        self.number: int = next(filter(None, places), min(number, self.first))
         """The number of the last letter that is processed; if all those are trimmed, of the last of
         these."""
+        kept: Any = box.value(CLEARED, [])
+        stretches: list[list[Any]] = [[0, kept]] if isinstance(kept, int) else kept
+        # After a restore past damage the list may be an older one: letters that come then are new.
+        for low, high, *id in stretches:
+            known = id and high > self.first
+            at = box.find(id[0], high, self.first) if known else high
+            if at:
+                self.cleared.append([max(low + at - high, 0), at, *id])
 
     @property
     def last(self) -> int:
@@ -168,10 +178,6 @@ class Standing:
         done = self.done
         return [[done.number, done.id], *done.trail] if done is not None else []
 
-    def _processed(self) -> int:
-        find, first = self._box.find, self.first
-        return next((at for number, id in self._told() if (at := find(id, number, first))), 0)
-
     @property
     def missed(self) -> int:
         """How many were trimmed though the state has not processed them."""
@@ -183,20 +189,6 @@ class Standing:
         return DoneRecord(number=number, id=id, trail=self._told()[:TRAIL], missed=self.missed)
 
     # what is not wanted
-
-    def _cleared(self, kept: list[list[Any]] | int) -> list[list[Any]]:
-        """The stretches that were cleared; each is where the last letter of it is.
-
-        After a restore past damage the list may be an older one: letters that come then are new.
-        """
-        here: list[list[Any]] = []
-        stretches: list[list[Any]] = [[0, kept]] if isinstance(kept, int) else kept
-        for low, high, *id in stretches:
-            known = id and high > self.first
-            at = self._box.find(id[0], high, self.first) if known else high
-            if at:
-                here.append([max(low + at - high, 0), at, *id])
-        return here
 
     def wanted(self, after: int, until: int | None = None) -> Iterator[int]:
         """Numbers behind one, and up to another, that were not cleared."""

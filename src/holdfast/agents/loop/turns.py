@@ -639,9 +639,8 @@ class Turns:
                     yield from self._put_back()
                     yield from self._wait(pause)
                     continue
-                yield from mailbox._failed(mail, error)
-                last = mailbox._is_last(mail, error)
-                self._tries = 0 if last else mail.letter.tries + 1
+                again = yield from mailbox._failed(mail, error)
+                self._tries = mail.letter.tries + 1 if again else 0
                 raise
             count += 1
             self._clocks.read()
