@@ -24,6 +24,7 @@ from holdfast.agents.handover_package import (
     IN,
     OFFERED,
     OUT,
+    OVER,
     REFUSED,
     WAITING,
     WITHDRAWN,
@@ -40,6 +41,7 @@ from holdfast.agents.handover_package import (
 from holdfast.agents.machines.machine_records import open_intents
 from holdfast.agents.state.agent_state import AgentState
 from holdfast.agents.state.checks import told
+from holdfast.agents.tool_calls import open_calls
 from holdfast.errors import (
     HandoverValidationError,
     InvalidInputError,
@@ -110,7 +112,7 @@ class Handovers:
         unknown end, or the check finds something.
         """
         a, b = self._main(giver), self._main(taker)
-        id = _chosen(id)
+        id = os.urandom(8).hex() if id is None else id
         prepare = partial(self._prepare_offer, a, b, task, reason, id, context)
         return (yield from self._step(prepare, self._offered, check, a, f"{id} offered"))
 
@@ -173,7 +175,7 @@ class Handovers:
     ) -> Steps[Handover]:
         """Offer a task to the agent that handed it here, with what has been said since."""
         a = self._main(holder)
-        id = _chosen(id)
+        id = os.urandom(8).hex() if id is None else id
         prepare = partial(self._prepare_return, a, task, reason=reason, id=id)
         return (yield from self._step(prepare, self._offered, check, a, f"{id} offered"))
 
@@ -250,9 +252,17 @@ class Handovers:
 
         def note(parts: ChangeParts) -> Steps[Prepared]:
             prepared = yield read(prepare, parts)
-            if not prepared.known:
-                prepared.problems += yield from _judge(check, State(asked), prepared)
-                yield read(commit, prepared)
+            if prepared.known:
+                return prepared  # type: ignore[no-any-return]
+            if check is not None:
+                check_function(check, "the check of a handover")
+                check_not_async(check, "the check of a handover")
+                try:
+                    answer = yield ask(check, State(asked), prepared.package)
+                    prepared.problems += told(answer, "the check")
+                except Exception as error:  # its text may hold values: its kind is told
+                    prepared.problems.append(f"the check raised {type(error).__name__}")
+            yield read(commit, prepared)
             return prepared  # type: ignore[no-any-return]
 
         done = yield from own_steps(self._store, note, reason=f"handover {what}")
@@ -296,7 +306,13 @@ class Handovers:
         prepared = self._prepared(parts, record)
         known = prepared.giver.record(record.id, OUT)
         if known is not None:
-            return self._repeated(prepared, known)
+            for name in ("task", "giver", "taker"):
+                if getattr(record, name) != getattr(known, name):
+                    raise InvalidInputError(
+                        f"{record.giver}: the handover {id} was another one; give another id"
+                    )
+            prepared.record, prepared.known = known, True
+            return prepared
         standing = prepared.giver.standing(task)
         if standing.offer:
             error = HandoverValidationError(
@@ -312,39 +328,22 @@ class Handovers:
     def _prepare_return(
         self, holder: LineHandle, task: str, parts: ChangeParts, *, reason: str, id: str
     ) -> Prepared:
-        """The same, back to who handed the task here."""
-        side = Side(holder, parts.part(holder))
-        known = side.record(id, OUT) if id else None
-        if known is not None and known.returns:
-            came = _known(side, known.returns, IN)
-        else:
-            came = self._came_by(side, task)
-        giver = self._handle.line(came.giver)
-        return self._prepare_offer(holder, giver, task, reason, id, came.context, parts, came.id)
-
-    def _came_by(self, side: Side, task: str) -> Record:
-        """The handover that brought a task to an agent that has it, returns to it left out."""
+        """The same, back to who handed the task here: by a handover that was no return itself."""
         packing.check_task(task)
-        standing = side.standing(task)
-        id = "" if standing.away else standing.handover
-        while id:
-            came = _known(side, id, IN)
+        side = Side(holder, parts.part(holder))
+        known, standing = side.record(id, OUT) if id else None, side.standing(task)
+        by = "" if standing.away else standing.handover
+        if known is not None and known.returns:
+            by = known.returns
+        while by:
+            came = _known(side, by, IN)
             if not came.returns:
-                return came
-            id = _known(side, came.returns, OUT).before
+                back, how = self._handle.line(came.giver), came.context
+                return self._prepare_offer(holder, back, task, reason, id, how, parts, came.id)
+            by = _known(side, came.returns, OUT).before
         raise MissingError(
             f"{side.line.scope}: the task {task!r} was not handed to this agent, or is not here"
         )
-
-    def _repeated(self, prepared: Prepared, known: Record) -> Prepared:
-        asked = prepared.record
-        for name in ("task", "giver", "taker"):
-            if getattr(asked, name) != getattr(known, name):
-                raise InvalidInputError(
-                    f"{asked.giver}: the handover {asked.id} was another one; give another id"
-                )
-        prepared.record, prepared.known = known, True
-        return prepared
 
     def _offered(self, prepared: Prepared) -> None:
         """Offer the task, unless the giver's check found something."""
@@ -410,8 +409,21 @@ class Handovers:
         record, giver = prepared.record, prepared.giver
         standing = giver.standing(record.task)
         package, prepared.start = packed(giver, record)
-        unfinished = EffectBook(giver.line).effects(done=False, plain=True)
-        problems = packing.giver_problems(record.task, package, unfinished)
+        if package is None:
+            raise self._invalid(record.giver, record.task, [f"there is no task {record.task!r}"])
+        status, parent = package.task.get("status"), package.task.get("parent")
+        problems = [f"the task {record.task!r} is {status}"] if status in OVER else []
+        if parent:
+            problems.append(f"the task {record.task!r} is part of {parent!r}: hand that one over")
+        problems += [
+            f"the tool call {call.id} has no result: let it end, or repair the conversation"
+            for call in open_calls(package.context)
+        ]
+        problems += [
+            f"the effect {effect} is {effect.status}: settle it first"
+            for effect in EffectBook(giver.line).effects(done=False, plain=True)
+            if effect.status in ("unknown", "running")
+        ]
         problems += [
             f"the machine {name!r} is on its way to {intent.to_state!r}: recover() or settle() it"
             for name, intent in open_intents(giver.line)
@@ -419,7 +431,7 @@ class Handovers:
         if standing.away and giver.part.get(SEEN + record.task) != standing.handover:
             problems.append(f"the task {record.task!r} was handed on: reconcile() this agent first")
         problems += AgentState(State(giver.line)).problems()
-        if package is None or problems:
+        if problems:
             raise self._invalid(record.giver, record.task, problems)
         prepared.package = package
 
@@ -513,22 +525,6 @@ def _known(side: Side, id: str, where: str) -> Record:
     return found
 
 
-def _chosen(id: str | None) -> str:
-    """The id of an offer, the caller's or a new one."""
-    return os.urandom(8).hex() if id is None else id
-
-
-def _judge(check: Check | None, state: State, prepared: Prepared) -> Steps[list[str]]:
-    if check is None:
-        return []
-    check_function(check, "the check of a handover")
-    check_not_async(check, "the check of a handover")
-    try:
-        return told((yield ask(check, state, prepared.package)), "the check")
-    except Exception as error:
-        return failed(error)
-
-
 def on_main(handle: LineHandle) -> LineHandle:
     """Refuse another timeline than main.
 
@@ -547,11 +543,6 @@ def _in_order(found: Iterable[Record]) -> list[Handover]:
     """Handovers as they are shown, oldest first."""
     shown = [one.shown() for one in found]
     return sorted(shown, key=lambda one: (one.offered_at, one.id))
-
-
-def failed(error: Exception) -> list[str]:
-    """What a caller's check that raised says: its kind, because its text may hold values."""
-    return [f"the check raised {type(error).__name__}"]
 
 
 # ---- handover steps -----------------------------------------------------------------------------

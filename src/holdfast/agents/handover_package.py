@@ -20,7 +20,6 @@ from holdfast.agents.agent_keys import (
     task_key,
 )
 from holdfast.agents.state.checks import FORM
-from holdfast.agents.tool_calls import open_calls
 from holdfast.errors import InvalidInputError
 from holdfast.store.inner import (
     SENSITIVE,
@@ -58,23 +57,20 @@ OVER = ("completed", "failed")
 """States of a task that is no longer to be done."""
 
 
-@dataclass(frozen=True)
-class Handover:
-    """A task that one agent handed, or offered, to another."""
+class _Known(Struct, kw_only=True):
+    """What is told of a handover, and stored of it."""
 
     id: str
     task: str
-    giver: Scope
-    taker: Scope
-    status: str
+    status: str = OFFERED
     """offered, accepted, refused or withdrawn; an earlier version knew expired, too"""
-    reason: str
+    reason: str = ""
     """Why it was offered."""
     answer: str = ""
     """Why it was refused or withdrawn."""
     offered_at: datetime | None = None
     answered_at: datetime | None = None
-    context: str = ""
+    context: str = CONTEXTS[0]
     """What became of the giver's messages: move, copy or none."""
     messages: int = 0
     """How many of them came with it."""
@@ -86,30 +82,24 @@ class Handover:
     """Of offers that an earlier version made; they stand until they are answered, too."""
 
 
-class Record(Struct, kw_only=True):
+class Handover(_Known, kw_only=True, frozen=True):  # type: ignore[misc]
+    """A task that one agent handed, or offered, to another."""
+
+    giver: Scope
+    taker: Scope
+
+
+class Record(_Known, kw_only=True):
     """A handover as it is stored, in both scopes."""
 
-    id: str
-    task: str
     giver: str
     taker: str
-    status: str = OFFERED
-    reason: str = ""
-    answer: str = ""
-    offered_at: datetime | None = None
-    answered_at: datetime | None = None
-    context: str = CONTEXTS[0]
     carry: tuple[str, ...] | list[str] = ()
     """Other keys that an earlier version took along."""
-    messages: int = 0
-    before: str = ""
-    returns: str = ""
-    term: float | None = None
 
     def shown(self) -> Handover:
         """What a caller sees of it."""
-        hidden = ("carry", "giver", "taker")
-        known = {n: v for n, v in structs.asdict(self).items() if n not in hidden}
+        known = {name: getattr(self, name) for name in _Known.__struct_fields__}
         return Handover(giver=Scope.parse(self.giver), taker=Scope.parse(self.taker), **known)
 
 
@@ -179,27 +169,6 @@ class Reconciled:
     """Tasks that this agent has, and that a restore had taken away; as they came."""
 
 
-def giver_problems(
-    task_id: str, package: HandoverPackage | None, unfinished: Iterable[Any]
-) -> list[str]:
-    """What keeps a task from being handed over, as its giver's state is."""
-    if package is None:
-        return [f"there is no task {task_id!r}"]
-    status, parent = package.task.get("status"), package.task.get("parent")
-    problems = [f"the task {task_id!r} is {status}"] if status in OVER else []
-    if parent:
-        problems.append(f"the task {task_id!r} is part of {parent!r}: hand that one over")
-    problems += [
-        f"the tool call {call.id} has no result: let it end, or repair the conversation"
-        for call in open_calls(package.context)
-    ]
-    return problems + [
-        f"the effect {effect} is {effect.status}: settle it first"
-        for effect in unfinished
-        if effect.status in ("unknown", "running")
-    ]
-
-
 def check_task(task: Any) -> str:
     """Refuse what can be no task's id; the key of one that can."""
     key = check_key(task_key(task) if isinstance(task, str) else task, owner=True)
@@ -232,27 +201,15 @@ def packed(giver: Side, record: Record) -> tuple[HandoverPackage | None, int]:
         record.context = "copy"
     messages = conversation(part) if record.context != "none" else []
     start = begins(messages, giver.standing(record.task))
-    if record.returns:
-        start += _known(giver, record, messages[start:])
+    if record.returns:  # who gets it back has the messages of which it gave a copy
+        came, given = giver.record(record.returns, IN), giver.of(giver.packages).get(record.returns)
+        if came is not None and given is not None and came.context == "copy":
+            end = start + len(given.context)
+            same = _identities(messages[start:end]) == _identities(given.context)
+            start = end if same else start
     commands = [one for one in part.get(COMMANDS) or [] if one.get("task_id") in ours]
     made = HandoverPackage(task, messages[start:], subtasks=subtasks, commands=commands)
     return made, start
-
-
-def begins_there(record: Record) -> bool:
-    """Whether the messages of a task begin where those stand that a handover brought.
-
-    What comes back to where a copy was kept goes on there instead.
-    """
-    return not record.returns or record.context == "move"
-
-
-def _known(giver: Side, record: Record, context: list[Any]) -> int:
-    """How many messages who gets a task back has, because it gave a copy of them."""
-    came, given = giver.record(record.returns, IN), giver.of(giver.packages).get(record.returns)
-    if came is None or given is None or came.context != "copy":
-        return 0
-    return known(context, given.context)
 
 
 def _tasks(part: ScopedChange) -> dict[str, Any]:
@@ -298,7 +255,7 @@ def give(taker: Side, record: Record, package: HandoverPackage) -> None:
         part.set(CURRENT_TASK, record.task)
     standing = taker.standing(record.task)
     standing.handover, standing.away = record.id, False
-    if begins_there(record):
+    if not record.returns or record.context == "move":  # else it goes on where a copy was kept
         before = conversation(part)
         standing.at, standing.follows = len(before), before[-1] if before else None
     if package.context:
@@ -374,12 +331,6 @@ def without(messages: list[Any], context: list[Any]) -> list[Any]:
         if found[position:] == given[: len(messages) - position]:
             return messages[:position]
     return messages
-
-
-def known(messages: list[Any], given: list[Any]) -> int:
-    """How many of the first messages are those that were given: all of them, or none."""
-    same = _identities(messages[: len(given)]) == _identities(given)
-    return len(given) if same else 0
 
 
 def _identities(messages: list[Any]) -> list[Any]:
