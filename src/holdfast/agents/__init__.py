@@ -41,9 +41,9 @@ HOMES = {
     "holdfast.agents.effects": "Effects",
     "holdfast.agents.handover": "Handovers",
     "holdfast.agents.handover_package": "Handover HandoverPackage",
-    "holdfast.agents.loop.check": "LoopReport",
+    "holdfast.agents.loop.check": "LoopReport check_loop",
     "holdfast.agents.loop.decide": "LoopResult LoopSettings StepResult",
-    "holdfast.agents.loop.loop": "Loop check_loop run",
+    "holdfast.agents.loop.loop": "Loop run",
     "holdfast.agents.machines.definition": (
         "MachineArrow MachineDefinition MachineRule MachineState"
     ),

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.agents.effect_records import MOST_ID, MOST_NAME, Asked, Effect, EffectBook
+from holdfast.agents.effect_records import Asked, Effect, EffectBook
 from holdfast.errors import InvalidInputError
 from holdfast.seal.codec import Typed
 from holdfast.store.inner import (
@@ -151,9 +151,12 @@ def completed(messages: Sequence[Any], answer: Callable[[Call], Answer]) -> list
     made: list[Any] = []
     waiting: list[Call] = []
     for position, message in enumerate(messages):
-        kept = _without(message, lone[position]) if position in lone else message
-        if kept is None:
-            continue
+        kept = message
+        if position in lone:
+            rest = _besides(message, lone[position])
+            if not rest:
+                continue  # nothing else was in it
+            kept = {**message, "content": rest}
         # Blocks belong into one message, also with results that are there; others stand behind.
         inside = any(one.shape == "blocks" for one in waiting)
         if waiting and (inside or not results_of(kept)):
@@ -197,12 +200,6 @@ def _result(call: Call, answer: Answer) -> dict[str, Any]:
 def _block(call: Call, answer: Answer) -> dict[str, Any]:
     block = {"type": "tool_result", "tool_use_id": call.id, "content": answer.text}
     return {**block, "is_error": True} if answer.failed else block
-
-
-def _without(message: Any, ids: Iterable[str]) -> Any:
-    """A message without some results; None if nothing else was in it."""
-    rest = _besides(message, ids)
-    return {**message, "content": rest} if rest else None
 
 
 def _besides(message: Any, ids: Iterable[str]) -> list[Any]:
@@ -304,7 +301,11 @@ def repair(state: Any, book: EffectBook, key: str) -> Repaired:
         part = parts.part(handle_of(state))
         messages = _listed(state, key, part.get(key))
         found, lone = _orphans(book, messages)
-        _check_places(state, key, found, lone)
+        if late := {one.call.id for one in found}.intersection(lone):  # it would be thrown away
+            raise InvalidInputError(
+                f"{state.scope}: in {key!r} something stands between the tool call {min(late)!r} "
+                "and its result: move the result directly behind its call, then repair"
+            )
         if found or lone:
             answers = {(one.call.message, one.call.id): one.answer for one in found}
             made = completed(messages, lambda call: answers[call.message, call.id])
@@ -312,15 +313,6 @@ def repair(state: Any, book: EffectBook, key: str) -> Repaired:
         return Repaired(found, lone)
 
     return own_step(state, note, reason="tool calls without a result")
-
-
-def _check_places(state: Any, key: str, found: tuple[Orphan, ...], lone: tuple[str, ...]) -> None:
-    """Refuse a conversation in which a result would be thrown away that a call waits for."""
-    if late := {one.call.id for one in found}.intersection(lone):
-        raise InvalidInputError(
-            f"{state.scope}: in {key!r} something stands between the tool call {min(late)!r} and "
-            "its result: move the result directly behind its call, then repair"
-        )
 
 
 def _write(part: ScopedChange, key: str, messages: list[Any], made: list[Any]) -> None:
@@ -347,10 +339,10 @@ def _orphans(book: EffectBook, messages: list[Any]) -> tuple[tuple[Orphan, ...],
 
 
 def _effect(book: EffectBook, call: Call) -> Effect | None:
-    named = isinstance(call.name, str) and 0 < len(call.name) <= MOST_NAME
-    if not named or len(call.id) > MOST_ID:
+    try:
+        return book.effect(Asked.of(call.name, call.id, None))
+    except InvalidInputError:
         return None  # no effect can have such a name
-    return book.effect(Asked.of(call.name, call.id, None))
 
 
 def _listed(state: Any, key: str, found: Any) -> list[Any]:

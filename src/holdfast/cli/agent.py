@@ -18,8 +18,8 @@ from holdfast.agents.drift import Drift
 from holdfast.agents.effect_records import Effect, EffectBook
 from holdfast.agents.effects import HOW, Effects
 from holdfast.agents.handover import Handovers
+from holdfast.agents.loop.check import check_loop
 from holdfast.agents.loop.decide import LoopResult
-from holdfast.agents.loop.loop import check_loop
 from holdfast.agents.machines.machine_records import MachineBook, machines_of
 from holdfast.agents.mailbox import Mailbox
 from holdfast.agents.state.agent_file import export_agent

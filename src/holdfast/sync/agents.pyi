@@ -18,11 +18,11 @@ from holdfast.agents.handover import Handovers as Handovers
 from holdfast.agents.handover_package import Handover as Handover
 from holdfast.agents.handover_package import HandoverPackage as HandoverPackage
 from holdfast.agents.loop.check import LoopReport as LoopReport
+from holdfast.agents.loop.check import check_loop as check_loop
 from holdfast.agents.loop.decide import LoopResult as LoopResult
 from holdfast.agents.loop.decide import LoopSettings as LoopSettings
 from holdfast.agents.loop.decide import StepResult as StepResult
 from holdfast.agents.loop.loop import Loop as Loop
-from holdfast.agents.loop.loop import check_loop as check_loop
 from holdfast.agents.loop.loop import run as run
 from holdfast.agents.machines.definition import MachineArrow as MachineArrow
 from holdfast.agents.machines.definition import MachineDefinition as MachineDefinition

@@ -17,9 +17,11 @@ from holdfast.agents.agent_keys import AGENT, EXECUTION_STATE
 from holdfast.checkpoints.locate import Tried, candidates, examine
 from holdfast.checkpoints.request import Locator
 from holdfast.errors import InvalidInputError, StateIntegrityError
-from holdfast.store.inner import LineHandle, moment
+from holdfast.store.inner import LineHandle, handle_of, moment
 from holdfast.store.names.arguments import check_count, check_seconds
+from holdfast.store.names.face import reads
 from holdfast.store.names.items import Checkpoint
+from holdfast.store.state import State
 
 MOST = 100
 """Checkpoints that are looked at, the newest ones."""
@@ -49,10 +51,17 @@ class LoopReport:
         return "\n".join(lines) + "\n"
 
 
-def check_line(
-    handle: LineHandle, interval: float, tolerance: float, limit: int = MOST
+@reads
+def check_loop(
+    state: State, *, interval: float = 1800.0, tolerance: float = 300.0, limit: int = MOST
 ) -> LoopReport:
-    """Look at the newest checkpoints of an agent."""
+    """Look at the newest checkpoints of an agent: are they whole, and were they made in time?
+
+    Nothing is changed. `report.findings` is empty when all is well.
+    """
+    if not isinstance(state, State):
+        raise InvalidInputError("check_loop takes a state of the same face")
+    handle = handle_of(state)
     check_seconds(interval, "interval")
     check_seconds(tolerance, "tolerance")
     check_count(limit, "limit")
@@ -76,7 +85,8 @@ def check_line(
         findings += _intervals(handle, found, *span)
     except StateIntegrityError as error:  # a report tells of damage, and goes on
         findings.append(f"the newest state cannot be read: {error}")
-    covered = _components(handle, good) if good is not None else ()
+    keys = handle.view(good).reader.keys(AGENT, None, "") if good is not None else []
+    covered = tuple(dict.fromkeys(key.removeprefix(AGENT).split("/")[0] for key in keys))
     types = Counter(one.type for one in found)
     return LoopReport(str(handle.scope), dict(types), covered, good, tuple(findings))
 
@@ -109,8 +119,3 @@ def _first_change(handle: LineHandle, one: Checkpoint) -> datetime | None:
     """When the first entry behind a checkpoint was written."""
     entries = handle.history.log(since=one.sequence + 1, limit=1, newest_first=False)
     return entries[0].time if entries else None
-
-
-def _components(handle: LineHandle, point: str) -> tuple[str, ...]:
-    keys = handle.view(point).reader.keys(AGENT, None, "")
-    return tuple(dict.fromkeys(key.removeprefix(AGENT).split("/")[0] for key in keys))

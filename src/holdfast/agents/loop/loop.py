@@ -10,7 +10,6 @@ from types import FrameType
 from typing import Any
 
 from holdfast.agents.drift import Drift
-from holdfast.agents.loop.check import MOST, LoopReport, check_line
 from holdfast.agents.loop.decide import LoopResult, LoopSettings
 from holdfast.agents.loop.turns import LoopStore, Running, Turns
 from holdfast.agents.mailbox import MAIN, Mailbox
@@ -27,7 +26,6 @@ from holdfast.store.names.face import (
     ask,
     faced,
     here,
-    reads,
     steps,
     wait,
     writes,
@@ -76,7 +74,13 @@ class Loop:
         if not isinstance(state, State):
             raise InvalidInputError("Loop takes a state of the same face")
         self._settings = chosen(settings, intervals)
-        check_agent(agent)
+        if not isinstance(agent, type) and hasattr(agent, "step"):
+            check_function(agent.step, "step of the agent")
+        elif not callable(agent):
+            raise InvalidInputError(
+                "a loop runs an agent with step(), or a class or function that makes one; "
+                f"{type(agent).__name__} has no step()"
+            )
         watching = drift if isinstance(drift, Drift) else None
         if watching is None and check_flag(drift, "drift"):
             watching = Drift(state)
@@ -169,31 +173,12 @@ def run(agent: Any, state: State | None = None, **options: Any) -> Steps[LoopRes
 
     Without a state, it is that of the `Agent`, or the attribute `state` of another agent.
     """
-    loop = Loop(blocking_of(own_state(agent, state)), agent, **options)
-    return (yield from loop._run())
-
-
-@reads
-def check_loop(
-    state: State, *, interval: float = 1800.0, tolerance: float = 300.0, limit: int = MOST
-) -> LoopReport:
-    """Look at the newest checkpoints of an agent: are they whole, and were they made in time?
-
-    Nothing is changed. `report.findings` is empty when all is well.
-    """
-    if not isinstance(state, State):
-        raise InvalidInputError("check_loop takes a state of the same face")
-    return check_line(handle_of(state), interval, tolerance, limit)
-
-
-def own_state(agent: Any, state: Any) -> Any:
-    """The state that is given, or else the agent's own."""
     kept = getattr(agent, "_kept", None)  # of a holdfast.agents.Agent
     own = kept.state if kept is not None else getattr(agent, "state", None)
     found = state if state is not None else own
     if found is None:
         raise InvalidInputError("say where the agent is kept: run(agent, store.agent('7'))")
-    return found
+    return (yield from Loop(blocking_of(found), agent, **options)._run())
 
 
 def chosen(settings: LoopSettings | None, intervals: dict[str, Any]) -> LoopSettings:
@@ -207,17 +192,6 @@ def chosen(settings: LoopSettings | None, intervals: dict[str, Any]) -> LoopSett
         known = ", ".join((*OPTIONS, *LoopSettings.__dataclass_fields__))
         raise InvalidInputError(f"a loop has no {min(unknown)!r}; there are {known}")
     return LoopSettings(**intervals)
-
-
-def check_agent(agent: Any) -> None:
-    """Refuse what neither is an agent that can be run nor makes one."""
-    if not isinstance(agent, type) and hasattr(agent, "step"):
-        check_function(agent.step, "step of the agent")
-    elif not callable(agent):
-        raise InvalidInputError(
-            "a loop runs an agent with step(), or a class or function that makes one; "
-            f"{type(agent).__name__} has no step()"
-        )
 
 
 class Stopping:

@@ -45,8 +45,6 @@ from holdfast.store.inner import (
     Lease,
     LineHandle,
     Plan,
-    Reader,
-    ScopedChange,
     StoreHandle,
     beside_pruning,
     given_back,
@@ -92,7 +90,6 @@ log = logging.getLogger("holdfast.loop")
 ENDS = (LeaseLostError, StoreClosedError)
 """Errors after which trying again is in vain: another runs the agent, or the store is closed."""
 RESTART = "restart"
-PAGE = 1000
 
 
 class Restart(Struct, kw_only=True, frozen=True):
@@ -121,10 +118,7 @@ class Restart(Struct, kw_only=True, frozen=True):
 class LoopStore:
     """One timeline, as a loop uses it."""
 
-    def __init__(
-        self,
-        handle: LineHandle,
-    ) -> None:
+    def __init__(self, handle: LineHandle) -> None:
         self._handle = handle
         self._state = State(handle)
         self._notes = Book(self._state, OWN_LOOP, Restart)
@@ -203,9 +197,6 @@ class LoopStore:
         parts.part(self._line()).delete(mark_key(self._line(), ASKED, note.checkpoint))
         return True
 
-    def _store(self) -> Store:
-        return Store(StoreHandle(self._handle.core))
-
     def _line(self) -> LineHandle:
         return StoreHandle(self._handle.core).line(self._handle.scope)
 
@@ -241,7 +232,8 @@ class LoopStore:
             self._state.restore(restart.checkpoint, reason=restart.cause)
         if self._handle.timeline == "main":  # a fork takes no part in handovers
             try:
-                Handovers(self._store()).reconcile(self._handle.scope)
+                store = Store(StoreHandle(self._handle.core))
+                Handovers(store).reconcile(self._handle.scope)
             except StateIntegrityError as error:  # of what another keeps: that stops nobody here
                 log.warning("%s: not reconciled with handovers: %s", self._handle.scope, error)
 
@@ -254,29 +246,30 @@ class LoopStore:
     def _clean(self, restart: Restart) -> None:
         """Remove the conversation and the short-term memory, as far as the checkpoint has them."""
         then = self._handle.view(restart.checkpoint).reader
-        found = [CONVERSATION, *self._handle.reader.keys(MEMORY + "short_term/")]
-        let_go = partial(self._let_go, keys=found, then=then)
-        own_step(self._state, let_go, reason="clean context")
+        keys = [CONVERSATION, *self._handle.reader.keys(MEMORY + "short_term/")]
 
-    def _let_go(self, parts: ChangeParts, keys: list[str], then: Reader) -> None:
-        part = parts.part(self._handle)
-        versions = self._handle.reader.versions(keys)
-        for key, version, old in zip(keys, versions, then.versions(keys), strict=True):
-            if version == old and then.timeline == self._handle.timeline:
-                part.delete(key, if_version=version)
-            elif old:
-                _without(part, key, then.get(key))
+        def let_go(parts: ChangeParts) -> None:
+            part = parts.part(self._handle)
+            versions = self._handle.reader.versions(keys)
+            for key, version, old in zip(keys, versions, then.versions(keys), strict=True):
+                if version == old and then.timeline == self._handle.timeline:
+                    part.delete(key, if_version=version)
+                elif old:  # what was written since stays, of a list what came behind
+                    now, was = part.get(key, DELETED), then.get(key)
+                    lists = isinstance(now, list) and isinstance(was, list)
+                    if same(now, was):
+                        part.delete(key)
+                    elif lists and same(now[: len(was)], was):
+                        part.trim(key, keep_last=len(now) - len(was))
+
+        own_step(self._state, let_go, reason="clean context")
 
     def restarted(self, restart: Restart) -> None:
         """Note that a restart is done, and has proved good: its backup is let go.
 
         One that was asked for meanwhile stays, and is the next.
         """
-        self._confirm(restart)
-        own_step(self._state, lambda parts: self._unasked(parts, restart), reason="restarted")
-
-    def _confirm(self, restart: Restart) -> None:
-        """Before the note goes: whoever finishes a restart that was cut short does this, too."""
+        # Before the note goes: whoever finishes a restart that was cut short does this, too.
         before = {one.sequence - 1 for one in self._restores(restart)}  # by the same commit
         ids = [
             one.checkpoint.id
@@ -285,31 +278,7 @@ class LoopStore:
         ]
         if ids:
             release(self._handle, ids, "confirmed")
-
-
-def _without(part: ScopedChange, key: str, old: Any) -> None:
-    """Remove an old value; what was written since stays, of a list what came behind."""
-    now = part.get(key, DELETED)
-    if same(now, old):
-        part.delete(key)
-    elif isinstance(now, list) and isinstance(old, list) and same(now[: len(old)], old):
-        part.trim(key, keep_last=len(now) - len(old))
-
-
-def joined(plan: Plan, more: Plan | None) -> Plan:
-    """Two changes of the same timeline as one; the first may have other scopes behind its own."""
-    if more is None:
-        return plan
-    change, finish = plan
-    [target] = more[0].targets
-    change.targets[0].ops += target.ops
-    change.targets[0].expects |= target.expects
-
-    def both(written: Any) -> Any:
-        more[1](written)
-        return finish(written)
-
-    return change, both
+        own_step(self._state, lambda parts: self._unasked(parts, restart), reason="restarted")
 
 
 CALLED = ("step", "on_letter", "check_tasks")
@@ -366,15 +335,6 @@ LAST = ("shutdown", "automatic", "shutdown")
 
 WAITS = "%s: another runs it, or was killed: waiting until its lease is given back or runs out"
 """Said once, so that nobody takes a loop that waits for one that hangs."""
-
-
-def kept_by_nobody(agent: Any) -> list[str]:
-    """Attributes with data of an agent that says of none that it is kept; none of one that holds a
-    state, or another thing of ours: it may keep them itself."""
-    held = getattr(agent, "__dict__", {})
-    if any(type(one).__module__.partition(".")[0] == "holdfast" for one in held.values()):
-        return []
-    return [name for name, one in held.items() if isinstance(one, (int, float, str, list, dict))]
 
 
 class Turns:
@@ -490,8 +450,10 @@ class Turns:
             self._agent.set_state(self._own)  # a holdfast.agents.Agent has its own
             return blocking_of(self._agent.kept)._core  # type: ignore[no-any-return]
         if self._running.fields is None and not isinstance(self._agent, PersistentAgent):
-            lost = kept_by_nobody(self._agent)
-            if lost:
+            held = getattr(self._agent, "__dict__", {})
+            lost = [n for n, one in held.items() if isinstance(one, (int, float, str, list, dict))]
+            ours = (type(one).__module__.partition(".")[0] == "holdfast" for one in held.values())
+            if lost and not any(ours):  # one that holds a state may keep them itself
                 log.warning(
                     "%s: nothing of %s is kept: %s will be gone when it ends or is killed. Name "
                     "what to keep (fields=[...], --field), or give it get_persistent_state and "
@@ -521,30 +483,26 @@ class Turns:
     def _end(self) -> Steps[Any]:
         """What the loop leaves behind: the agent saved and at rest, and a checkpoint of that.
 
-        Of a restart, all that is as the next process needs it, but that this one has ended.
+        Of a restart, all that is as the next process needs it, but that this one has ended; of a
+        drift, what the agent holds is not to be trusted.
         """
         life = self._life.lives("stopped")
-        if self.result.outcome == "restart":
+        if self.result.outcome in ("restart", "drifted"):
             yield _work(self._store.commit, self._life.plan_life(life))
-            return
-        if self.result.outcome != "drifted":
+        else:
             yield from self._saved(life)
-        else:  # what the agent holds is not to be trusted
-            yield _work(self._store.commit, self._life.plan_life(life))
-        yield from self._note_checkpoint(_work(self._store.save, *LAST))
+        if self.result.outcome != "restart":
+            yield from self._note_checkpoint(_work(self._store.save, *LAST))
 
     def _ended_by(self, error: BaseException) -> Steps[Any]:
         """Whatever ends the loop: what was saved stands, and becomes a checkpoint if it can be."""
         if isinstance(error, ENDS):
             return
         try:
-            yield _work(self._leave, error)
+            yield _work(self._store.commit, self._life.plan_fail(error))
+            yield _work(self._store.save, *LAST)
         except HoldfastError as failure:
             error.add_note(f"{self._handle.scope}: no last checkpoint: {failure}")
-
-    def _leave(self, error: BaseException) -> None:
-        self._store.commit(self._life.plan_fail(error))
-        self._store.save(*LAST)
 
     # turns
 
@@ -650,7 +608,15 @@ class Turns:
     def _done(self, mail: Mail, saved: Plan | None) -> None:
         """A letter is done, what it led to and what the agent holds now: one change."""
         assert self._running.mailbox is not None
-        self._store.commit(joined(self._running.mailbox._plan_done(mail), saved))
+        change, finish = self._running.mailbox._plan_done(mail)
+        if saved is not None:  # of the same timeline; behind its own a letter may have others
+            [target] = saved[0].targets
+            change.targets[0].ops += target.ops
+            change.targets[0].expects |= target.expects
+        written = self._handle.core.run(change)
+        if saved is not None:
+            saved[1](written)
+        finish(written)
 
     def _judged(self, step: StepResult, seconds: float | None, *, failed: bool) -> Steps[Any]:
         """Note the cycle, and decide what is to be done about a drift that it shows.
