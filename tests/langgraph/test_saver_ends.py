@@ -12,16 +12,13 @@ from typing import Annotated, Any, TypedDict
 import langgraph.checkpoint.base.id as ids
 import pytest
 from graph_kit import compiled, said, thread
-from langgraph.channels import EphemeralValue, LastValue
 from langgraph.graph import START, StateGraph
-from langgraph.pregel import NodeBuilder, Pregel
 from langgraph.types import Command, interrupt
 
 import holdfast
 from holdfast.errors import (
     Conflict,
     InvalidInputError,
-    InvalidValueError,
     ScopeNotFoundError,
     StoreForkedError,
 )
@@ -186,76 +183,6 @@ def test_what_was_listed_of_a_deleted_thread_is_no_damage(tmp_path: Path) -> Non
         compiled(other).invoke(said("anew"), thread())
         with pytest.raises(ScopeNotFoundError, match="was deleted since"):
             list(later)
-
-
-# runs that wait
-
-
-@pytest.mark.parametrize("how", ["conflict", "refused"])
-def test_a_run_that_could_not_put_lets_the_next_one_begin(tmp_path: Path, how: str) -> None:
-    url = f"sqlite:{tmp_path / 'threads.db'}"
-    with (
-        HoldfastSaver.open(url, busy="wait", patience=3600) as saver,
-        HoldfastSaver.open(url) as other,
-    ):
-
-        def work(state: Any) -> dict[str, Any]:
-            if how == "conflict":
-                compiled(other).invoke(said("faster"), thread())
-                return {"messages": []}
-            return {"messages": [], "other": object()}
-
-        class State(TypedDict, total=False):
-            messages: list[Any]
-            other: Any
-
-        builder = StateGraph(State)
-        builder.add_node("work", work)
-        builder.add_edge(START, "work")
-        with pytest.raises((Conflict, InvalidValueError)):
-            builder.compile(checkpointer=saver).invoke({"messages": []}, thread())
-        compiled(saver).invoke(said("next"), thread())
-
-
-def test_a_run_that_ended_without_a_word_is_found_to_be_gone() -> None:
-    with HoldfastSaver.open("memory:", busy="wait", patience=3600) as saver:
-
-        async def slow(state: Work) -> dict[str, Any]:
-            await asyncio.sleep(60)
-            return {}
-
-        builder = StateGraph(Work)
-        builder.add_node("slow", slow)
-        builder.add_edge(START, "slow")
-        graph = builder.compile(checkpointer=saver)
-        graph.step_timeout = 0.05
-
-        async def main() -> None:
-            with pytest.raises(TimeoutError):
-                await graph.ainvoke({"done": []}, thread())
-
-        asyncio.run(main())
-        compiled(saver).invoke(said("next"), thread())
-
-
-def test_graphs_of_another_make_wait() -> None:
-    n1 = NodeBuilder().subscribe_only("a").do(lambda text: text).write_to("b")
-    then = NodeBuilder().subscribe_only("b").do(lambda text: text * 2).write_to("c")
-    channels = {"a": EphemeralValue(str), "b": LastValue(str), "c": EphemeralValue(str)}
-    with HoldfastSaver.open("memory:", busy="wait") as saver:
-        graph: Any = Pregel(
-            nodes={"n1": n1, "n2": then},
-            channels=channels,
-            input_channels=["a"],
-            output_channels=["c"],
-            checkpointer=saver,
-        )
-
-        async def main() -> list[Any]:
-            runs = [graph.ainvoke({"a": text}, thread()) for text in ("x", "y", "z")]
-            return await asyncio.gather(*runs)
-
-        assert asyncio.run(main()) == [{"c": "xx"}, {"c": "yy"}, {"c": "zz"}]
 
 
 # pruned

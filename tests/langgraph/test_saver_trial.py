@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -88,27 +87,6 @@ def test_a_run_under_way_does_not_bring_back_a_thread_that_was_deleted() -> None
         thread.join(60)
         assert "deleted" in str(errors[0])
         assert saver.get_tuple(CONFIG) is None
-
-
-async def both_in_one_loop(saver: HoldfastSaver) -> None:
-    begun, go_on = asyncio.Event(), asyncio.Event()
-
-    async def wait(state: Notes) -> dict[str, Any]:
-        begun.set()
-        await go_on.wait()
-        return {"xs": ["x"]}
-
-    task = asyncio.create_task(chain(saver, "n", slow=wait).ainvoke({"xs": ["1"]}, CONFIG))
-    await begun.wait()
-    with pytest.raises(Conflict, match="use ainvoke"):
-        chain(saver, "m").invoke({"xs": ["2"]}, CONFIG)
-    go_on.set()
-    assert (await task)["xs"] == ["1", "x"]
-
-
-def test_a_blocking_call_in_a_loop_does_not_wait_for_that_loop() -> None:
-    with sync.open("memory:") as store:
-        asyncio.run(both_in_one_loop(HoldfastSaver(store, busy="wait")))
 
 
 @pytest.mark.parametrize(

@@ -44,12 +44,6 @@ _readings: ContextVar[_Readings | None] = ContextVar("holdfast_langgraph", defau
 _NOTHING = _Reading()
 
 
-_QUEUE = "let runs queue with HoldfastSaver(..., busy='wait')"
-_QUEUED = (
-    "let one saver of one process run it: busy='wait' queues no runs of other savers or processes"
-)
-
-
 class Sight:
     """What a run has read: on what it may rest what it writes.
 
@@ -58,9 +52,8 @@ class Sight:
     in the config.
     """
 
-    def __init__(self, *, queued: bool = False) -> None:
+    def __init__(self) -> None:
         self._me = id(self)
-        self._else = _QUEUED if queued else _QUEUE
 
     def saw(
         self, thread: str, ns: str, config: Any, found: CheckpointTuple | None, *, asked: bool
@@ -117,8 +110,8 @@ class Sight:
             raise Conflict(
                 f"{name}: another run put checkpoint {head.id} since this one read "
                 f"{parent or 'the empty thread'}; nothing of this step is stored. "
-                f"{advice}, give its checkpoint_id to branch off an older one, or "
-                f"{self._else}"
+                f"{advice}, give its checkpoint_id to branch off an older one, or let one run of a "
+                "thread begin when the other has ended"
             )
 
         return check

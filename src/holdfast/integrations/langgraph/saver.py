@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import (
     AsyncIterator,
@@ -60,7 +58,6 @@ from holdfast.integrations.langgraph.thread_records import (
     thread_of,
 )
 from holdfast.integrations.langgraph.types import Serialised, Types
-from holdfast.integrations.langgraph.write_queue import Queue
 from holdfast.store.inner import Follower, StoreHandle, erase_scope
 from holdfast.store.names.arguments import listed as several
 from holdfast.store.names.scope import Scope
@@ -71,7 +68,7 @@ from holdfast.store.store import Store
 MOST_THREADS = 128
 """Of which what was put last is kept in memory, to tell what is new in the next checkpoint."""
 
-_OWN = frozenset(("types", "strict", "serde", "busy", "patience", "pending"))
+_OWN = frozenset(("types", "strict", "serde", "pending"))
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -104,10 +101,6 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         work inside a running event loop, which they hold for the time of a commit.
     types: which classes may be stored (see `Types`); `strict=True` takes registered ones only.
     serde: a serializer of your own instead of `types`; values are then stored whole, unseen.
-    busy: what happens to a run that put a checkpoint while another one did. `refuse` raises
-        `Conflict` and stores nothing of it; `wait` lets runs and updates of this process wait for
-        their turn when they begin, and refuses those of other processes.
-    patience: seconds that they wait without a sign of the run that has its turn.
     pending: how safe what a task wrote is until the next checkpoint is put. `full`: as safe as the
         store, and in a run stored together with the checkpoint that follows within 5 ms. `normal`:
         stored at once without waiting for the disk, so that a power loss before the next
@@ -126,8 +119,6 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         types: Types | None = None,
         strict: bool = False,
         serde: SerializerProtocol | None = None,
-        busy: str = "refuse",
-        patience: float = 60.0,
         pending: str = "full",
     ) -> None:
         super().__init__(serde=serde)
@@ -137,8 +128,6 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
                 "HoldfastSaver takes an open store: HoldfastSaver(holdfast.sync.open(url)), or use "
                 "`with HoldfastSaver.open(url) as saver`"
             )
-        if busy not in ("refuse", "wait"):
-            raise InvalidInputError("busy is 'refuse' or 'wait'")
         if pending not in ("full", "normal"):
             raise InvalidInputError("pending is 'full' or 'normal'")
         if (types is not None) + strict + (serde is not None) > 1:
@@ -148,8 +137,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         self._core = core
         self._relaxed = pending == "normal"
         self.types = types or (Serialised(serde) if serde else Types(strict=strict))
-        self._sight = Sight(queued=busy == "wait")
-        self._queue = Queue(patience) if busy == "wait" else None
+        self._sight = Sight()
         self._threads: OrderedDict[str, Thread] = OrderedDict()
         self._lock = threading.Lock()
         self._warned: dict[str, None] = {}
@@ -171,9 +159,6 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The newest checkpoint of a thread, or the one with the given id."""
         thread, space, id = self._place(config)
-        if self._queue is not None:
-            for pause in self._queue.turn(thread.id, space.ns, blocking=True):
-                time.sleep(pause)
         found = self._get(thread, space, id, config)
         self._sight.saw(thread.id, space.ns, config, found, asked=id is not None)
         return found
@@ -181,10 +166,6 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The same, without holding the loop."""
         thread, space, id = self._place(config)
-        if self._queue is not None:
-            # Runs of several threads and loops wait for each other: there is no one event.
-            for pause in self._queue.turn(thread.id, space.ns, blocking=False):
-                await asyncio.sleep(pause)
         found = await self._off(self._get, thread, space, id, config)
         self._sight.saw(thread.id, space.ns, config, found, asked=id is not None)
         return found
@@ -332,8 +313,6 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         check = self._sight.check(thread.id, space.ns, config, parent, id, stored.get("source"))
         by = _address(config)
         putting.put(thread, space, cast(dict[str, Any], checkpoint), stored, parent, check, by)
-        if self._queue is not None and not space.ns:
-            self._queue.noticed(thread.id)
         return config_of(config["configurable"]["thread_id"], space.ns, id)
 
     aput = _away(put)
@@ -359,8 +338,6 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         if given:
             how = {"patient": by > 0 and not self._relaxed, "relaxed": self._relaxed}
             putting.put_writes(thread, space, id, given, task_id, task_path, run, by, **how)
-        if self._queue is not None and not space.ns:
-            self._queue.noticed(thread.id)
 
     aput_writes = _away(put_writes)
 
@@ -431,10 +408,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
     # inside
 
     async def _off(self, work: Callable[..., T], *given: Any) -> T:
-        """Run it off the loop, in threads of the saver's own.
-
-        The loop's own threads may all be taken by runs that wait for their turn.
-        """
+        """Run it off the loop, in threads of the saver's own: the loop's may all be taken."""
         self._core.storage.get([])  # threads do not live on in a forked process: it says so
         return await to_the_end(work, *given, pool=self._pool)
 
