@@ -322,7 +322,7 @@ def test_what_was_written_with_larger_limits_is_read() -> None:
     assert small.decode(data) == small.plain_reader.decode(data) == value
     with pytest.raises(LimitExceededError, match=r"more items.*open the store with limits="):
         small.decode(BOMBS["empty arrays"])
-    assert make(items=20 * MIB).limits.to_read().items == 20 * MIB
+    assert make(items=20 * MIB)._to_read.items == 20 * MIB
 
 
 @given(values, st.integers(3, 30), st.integers(2, 8))

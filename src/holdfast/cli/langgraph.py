@@ -90,7 +90,22 @@ def show(session: Session, thread: str, id: str | None, ns: str, history: bool, 
             return
         seen = looking.see(past, looking.find(past, id))
         namespaces = [space.ns for space in past.thread.namespaces() if space.ns != ns]
-    session.tell(_whole(thread, ns, seen), lambda: _print(thread, ns, seen, namespaces))
+    whole = {
+        "thread": thread,
+        "namespace": ns,
+        **_told(seen.record),
+        "parent": seen.record.parent,
+        "next": seen.next,
+        "may_have_run": seen.may_have_run,
+        "metadata": Value(seen.record.metadata),
+        "versions": Value(seen.record.versions),
+        "channels": {name: Value(value) for name, value in seen.channels.items()},
+        "pending": [
+            {"task": task, "node": node, "channel": channel, "value": Value(value)}
+            for task, node, channel, value in seen.pending
+        ],
+    }
+    session.tell(whole, lambda: _print(thread, ns, seen, namespaces))
 
 
 def _history(session: Session, thread: str, ns: str, found: list[Seen], past: Any) -> None:
@@ -120,24 +135,6 @@ def _told(record: Any) -> dict[str, Any]:
         "time": record.ts,
         "step": metadata.get("step"),
         "source": metadata.get("source"),
-    }
-
-
-def _whole(thread: str, ns: str, seen: Seen) -> dict[str, Any]:
-    return {
-        "thread": thread,
-        "namespace": ns,
-        **_told(seen.record),
-        "parent": seen.record.parent,
-        "next": seen.next,
-        "may_have_run": seen.may_have_run,
-        "metadata": Value(seen.record.metadata),
-        "versions": Value(seen.record.versions),
-        "channels": {name: Value(value) for name, value in seen.channels.items()},
-        "pending": [
-            {"task": task, "node": node, "channel": channel, "value": Value(value)}
-            for task, node, channel, value in seen.pending
-        ],
     }
 
 

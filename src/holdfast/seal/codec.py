@@ -116,7 +116,11 @@ class Codec:
     def __init__(self, registry: Registry, limits: ValueLimits | None = None) -> None:
         self.registry = registry
         self.limits = limits or ValueLimits()
-        self._to_read = self.limits.to_read()
+        usual, mine = ValueLimits(), self.limits
+        self._to_read = ValueLimits(
+            DEEPEST, max(mine.items, usual.items), max(mine.size, usual.size)
+        )
+        """What bounds reading: none is smaller than the usual one."""
         self.unseal: Callable[[bytes, Codec], Any] | None = None
         """Gives what a sealed part holds; without it such parts stay as they are."""
         self._encoder = msgspec.msgpack.Encoder(enc_hook=self._typed_out)
@@ -225,13 +229,6 @@ class Codec:
         )
 
 
-def _too_deep(limits: ValueLimits) -> Refusal:
-    return Refusal(
-        f"nested deeper than {limits.depth} levels, or contains itself; flatten it",
-        LimitExceededError,
-    )
-
-
 def _no_stack(other: str = "") -> LimitExceededError:
     """Levels beyond the limit are refused before: it is the caller who stands too deep, or objects
     in each other, which take more calls each."""
@@ -318,8 +315,11 @@ class _Walk:
             refusal.steps.append(key if type(key) in (str, int) else f"({type(key).__name__})")
             raise
         self._grow(size)
-        if size > MAP_KEY:
-            self._check_keys(value)
+        for key in value if size > MAP_KEY else ():  # of those that are not ASCII it is known
+            if type(key) is str and len(key) > MAP_KEY:
+                long = _long_key()
+                long.steps.append(key)
+                raise long
         return value if out is None else out
 
     def list(self, value: list[Any], depth: int) -> Any:
@@ -351,7 +351,10 @@ class _Walk:
 
     def _enter(self, length: int, depth: int) -> None:
         if depth > self._limits.depth:
-            raise _too_deep(self._limits)
+            raise Refusal(
+                f"nested deeper than {self._limits.depth} levels, or contains itself; flatten it",
+                LimitExceededError,
+            )
         self.items -= length
         if self.items < 0:
             raise Refusal(
@@ -394,14 +397,6 @@ class _Walk:
             raise Refusal("a key of a mapping holds a lone surrogate; use valid text") from None
         if size > MAP_KEY:
             raise _long_key()
-
-    def _check_keys(self, value: dict[Any, Any]) -> None:
-        """Refuse a key that is too long; of those that are not ASCII that is known already."""
-        for key in value:
-            if type(key) is str and len(key) > MAP_KEY:
-                refusal = _long_key()
-                refusal.steps.append(key)
-                raise refusal
 
     def _bad_key(self, key: Any) -> Refusal:
         if type(key) is int:
@@ -712,11 +707,6 @@ class ValueLimits:
             raise InvalidInputError(f"the limit depth is at most {DEEPEST}: Python's stack ends")
         if self.long > 1 << 38:
             raise InvalidInputError("the limit long is at most 256 GiB: packs have short numbers")
-
-    def to_read(self) -> ValueLimits:
-        """What bounds reading: these, but none that is smaller than the usual one."""
-        usual = ValueLimits()
-        return ValueLimits(DEEPEST, max(self.items, usual.items), max(self.size, usual.size))
 
 
 # ---- typed --------------------------------------------------------------------------------------

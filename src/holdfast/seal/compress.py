@@ -73,22 +73,19 @@ def expand(method: int, data: bytes, plain_length: int) -> bytes:
     elif plain_length > min(MAX_PLAIN, _MOST[method] * (len(data) + 1)):
         raise DamagedRecordError("a compressed record claims an impossible length")
     else:
-        plain = _expanded(method, data, plain_length)
+        try:
+            if method == LZ4:
+                plain = bytes(lz4.block.decompress(data, uncompressed_size=plain_length))
+            # The library believes the frame's own size and ignores max_output_size: look first.
+            elif zstandard.frame_content_size(data) != plain_length:
+                raise DamagedRecordError("a compressed record states another length than its head")
+            else:
+                plain = bytes(_local.decompressor.decompress(data, allow_extra_data=False))
+        except (lz4.block.LZ4BlockError, zstandard.ZstdError, ValueError, OverflowError):
+            raise DamagedRecordError("a compressed record cannot be expanded") from None
     if len(plain) != plain_length:
         raise DamagedRecordError("a record does not have the length that its header states")
     return plain
-
-
-def _expanded(method: int, data: bytes, plain_length: int) -> bytes:
-    try:
-        if method == LZ4:
-            return bytes(lz4.block.decompress(data, uncompressed_size=plain_length))
-        # The library believes the frame's own size and ignores max_output_size: look first.
-        if zstandard.frame_content_size(data) != plain_length:
-            raise DamagedRecordError("a compressed record states another length than its header")
-        return bytes(_local.decompressor.decompress(data, allow_extra_data=False))
-    except (lz4.block.LZ4BlockError, zstandard.ZstdError, ValueError, OverflowError):
-        raise DamagedRecordError("a compressed record cannot be expanded") from None
 
 
 class _Local(threading.local):

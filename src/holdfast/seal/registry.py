@@ -213,21 +213,17 @@ class Registry:
             check_name(each, version, upgrade)
             if each[0] == "$":
                 raise InvalidInputError("names of types that begin with $ are Holdfast's own")
-        self._add(self._kind(cls)(cls, name, version, upgrade), names)
-        return cls
-
-    def _add(self, entry: Entry, names: tuple[str, ...]) -> None:
-        for known in (*map(self._names.get, names), self._classes.get(entry.cls)):
-            if known is None:
-                continue
-            if (known.cls, known.name) != (entry.cls, entry.name):
+        entry = self._kind(cls)(cls, name, version, upgrade)
+        for known in (*map(self._names.get, names), self._classes.get(cls)):
+            if known is not None and (known.cls, known.name) != (cls, name):
                 raise InvalidInputError(
-                    f"cannot register {entry.cls.__qualname__} as {entry.name!r}: "
+                    f"cannot register {cls.__qualname__} as {name!r}: "
                     f"{known.cls.__qualname__} is registered as {known.name!r}; "
                     "give each class one name of its own with name="
                 )
         self._names.update(dict.fromkeys(names, entry))
-        self._classes[entry.cls] = entry
+        self._classes[cls] = entry
+        return cls
 
     def find(self, cls: type) -> Entry | None:
         """The entry of exactly this class (subclasses are other classes)."""

@@ -26,6 +26,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
@@ -145,7 +146,7 @@ class Ring:
         if metas[-1].lineage != lineage:
             raise WrongKeyError("this ring belongs to another store; give the ring of this one")
         if source is None:
-            raise no_key()
+            raise KeyMissingError("the store is encrypted: give its key with key= or HOLDFAST_KEY")
         ring = cls(storage, lineage, source)
         for meta in reversed(metas):
             key = fitting(meta, source)
@@ -215,9 +216,11 @@ class Ring:
         """Take up what a rotation of the master has changed since."""
         span, metas = read_masters(self.storage)
         with self._looking:
-            for meta in metas:
-                if meta.generation not in self._wraps:
-                    self._look_for(meta)
+            for meta, source in product(metas, self._sources):
+                with suppress(HoldfastError):  # a key file that is gone: what is held is enough
+                    held = meta.generation in self._wraps
+                    if not held and (key := fitting(meta, source)) is not None:
+                        self.hold(meta.generation, master_of(meta, key))
             old, new = span
             if old not in self._wraps and new in self._wraps:
                 key = row_key(BEFORE, new)
@@ -226,14 +229,6 @@ class Ring:
                     self.hold(old, self.unwrap(key, row))
             self._wraps = {g: wraps for g, wraps in self._wraps.items() if old <= g <= new}
             self.span = span
-
-    def _look_for(self, meta: Meta) -> None:
-        for source in self._sources:
-            with suppress(HoldfastError):  # a key file that is gone: what is held is enough
-                key = fitting(meta, source)
-                if key is not None:
-                    self.hold(meta.generation, master_of(meta, key))
-                    return
 
     def shut_out(self) -> KeyringError:
         """Why a row opens with no master that is held here."""
@@ -332,7 +327,11 @@ class Ring:
                 return keys
         keys = self._read_scope(scope_id)
         if keys is not None:
-            self._keep(scope_id, keys)
+            with self._lock:
+                self._cache[scope_id] = keys
+                self._cache.move_to_end(scope_id)
+                if len(self._cache) > CACHED_SCOPES:
+                    self._cache.popitem(last=False)
         return keys
 
     def _read_scope(self, scope_id: bytes) -> ScopeKeys | None:
@@ -351,13 +350,6 @@ class Ring:
         prefix = SCOPE + scope_id
         return self.storage.scan(prefix, prefix + b"\xff" * 9)
 
-    def _keep(self, scope_id: bytes, keys: ScopeKeys) -> None:
-        with self._lock:
-            self._cache[scope_id] = keys
-            self._cache.move_to_end(scope_id)
-            if len(self._cache) > CACHED_SCOPES:
-                self._cache.popitem(last=False)
-
     def forget(self, scope_id: bytes) -> None:
         """Drop a scope's keys from memory; the next use reads the ring again."""
         with self._lock:
@@ -374,15 +366,12 @@ class Ring:
         ring then says that the scope is erased, also to copies of the store made before.
         """
         _check_id(scope_id, "scope id")
-        count = self._drop(scope_id, 1 << 32)
+        count = self.drop_epochs(scope_id, 1 << 32)
         self.storage.commit(Batch(puts=[(GONE + scope_id, b"")]))
         return count
 
     def drop_epochs(self, scope_id: bytes, below: int) -> int:
         """Remove a scope's data keys of epochs below one; how many rows that were."""
-        return self._drop(scope_id, below)
-
-    def _drop(self, scope_id: bytes, below: int) -> int:
         count = 0
         # A rotation may wrap a row once more while it is about to be dropped: it is looked for
         # again, until the row that it is made from is gone and no more can come.
@@ -709,11 +698,6 @@ def master_of(meta: Meta, key: bytes) -> bytes:
         return AESGCM(subkey(key, b"wrap/M")).decrypt(nonce, sealed, meta.head())
     except (InvalidTag, ValueError):
         raise damaged("meta row") from None
-
-
-def no_key() -> KeyMissingError:
-    """The error for an encrypted store that is opened without a key."""
-    return KeyMissingError("the store is encrypted: give its key with key= or HOLDFAST_KEY")
 
 
 _OLDER = (

@@ -136,12 +136,6 @@ def _keys(ring: Ring) -> Iterator[list[bytes]]:
             yield [key for key, _ in page]
 
 
-def _twin(key: bytes, generation: int) -> bytes:
-    """The key of the row that holds the same for another master."""
-    at = generation_at(key)
-    return key[:at] + generation.to_bytes(4, "big") + key[at + 4 :]
-
-
 def _wrap_all(ring: Ring, *, compare: bool = False) -> None:
     """Wrap what the old master opens for the new one, too; compare what was wrapped before."""
     old, new = ring.span
@@ -157,7 +151,9 @@ def _wrap_page(ring: Ring, mine: list[bytes], new: int, *, compare: bool) -> Non
     """Do so with these rows; some may be erased, or wrapped by somebody else meanwhile."""
     if read_span(ring.storage) != ring.span:
         return  # finished by somebody else meanwhile
-    twins = [_twin(key, new) for key in mine]
+    # The keys of the rows that hold the same for the new master.
+    cuts = [(key, generation_at(key)) for key in mine]
+    twins = [key[:at] + new.to_bytes(4, "big") + key[at + 4 :] for key, at in cuts]
     rows, seconds = ring.storage.get(mine), ring.storage.get(twins)
     batch = Batch(cells=[ring.unturned()])
     for key, row, twin, second in zip(mine, rows, twins, seconds, strict=True):

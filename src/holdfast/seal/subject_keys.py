@@ -52,22 +52,18 @@ def read_subject(ring: Ring, id: bytes) -> SubjectRow | None:
         found = _rows(ring, id)
         for key, row in reversed(found):
             if ring.opens(key):
-                return _unpacked(ring.unwrap(key, row))
+                try:
+                    made = msgspec.msgpack.decode(ring.unwrap(key, row), type=SubjectRow)
+                except msgspec.DecodeError:
+                    raise damaged("subject row") from None
+                if len(made.key) != KEY:
+                    raise damaged("subject row")
+                return made
         if found:
             raise turned()
         return None
 
     return ring.read(read)
-
-
-def _unpacked(plain: bytes) -> SubjectRow:
-    try:
-        read = msgspec.msgpack.decode(plain, type=SubjectRow)
-    except msgspec.DecodeError:
-        raise damaged("subject row") from None
-    if len(read.key) != KEY:
-        raise damaged("subject row")
-    return read
 
 
 def holds_subject(ring: Ring, id: bytes) -> bool:

@@ -10,11 +10,11 @@ from typing import Any, cast
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import Checkpoint, CheckpointTuple, DeltaChannelHistory, PendingWrite
 
-from holdfast.errors import PointNotFoundError, StateIntegrityError
+from holdfast.errors import PointNotFoundError, PrunedError, StateIntegrityError
 from holdfast.integrations.langgraph.put import RECORDS
 from holdfast.integrations.langgraph.runs import TASKS, answered, nodes_left
 from holdfast.integrations.langgraph.thread import PAGE, Loaded, Past, Thread
-from holdfast.integrations.langgraph.thread_records import Space, deltas_in, merged, run_in
+from holdfast.integrations.langgraph.thread_records import Space, deltas_in, merged
 from holdfast.store.names.arguments import check_limit
 
 DELTAS = 16
@@ -46,7 +46,7 @@ def listed(
         (*place, loaded)
         for place, loaded in order
         if (before is None or loaded.record.id < before)
-        and (not filter or _fits(RECORDS.build(loaded.record.metadata), filter))
+        and (not filter or filter.items() <= RECORDS.build(loaded.record.metadata).items())
     )
     return islice(fits, limit)
 
@@ -59,17 +59,6 @@ def _older(past: Past, before: str | None) -> Iterator[Loaded]:
     else:
         order = range(len(past) if before is None else past.first_not_before(before))
     return (past.at(position) for position in reversed(order))
-
-
-def _fits(metadata: dict[str, Any], filter: dict[str, Any]) -> bool:
-    return all(name in metadata and metadata[name] == value for name, value in filter.items())
-
-
-def put_by(thread: Thread, space: Space, runs: set[str]) -> set[str]:
-    """Checkpoints that these runs put."""
-    past = Past(thread, space)
-    records = (loaded.record for loaded in past)
-    return {record.id for record in records if run_in(record.metadata) in runs}
 
 
 def delta_history(
@@ -108,7 +97,12 @@ def _before(past: Past, loaded: Loaded, wanted: set[str]) -> Loaded | None:
     """The checkpoint that one rests on; refused if channels that are made of it were pruned."""
     before = past.parent(loaded)
     if before is None and loaded.record.parent is not None and wanted & deltas_in(loaded.record):
-        past.thread.check_unpruned(loaded.record)
+        line = past.thread.reader.now()
+        if line is not None and line.floor.number:
+            raise PrunedError(
+                f"{past.thread.scope}: delta channels cannot be put together, for what checkpoint "
+                f"{loaded.record.id} rests on was pruned; if a restore led here, restore its backup"
+            )
     return before
 
 

@@ -8,7 +8,7 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP
 from langgraph.checkpoint.serde.types import TASKS
 
 from holdfast.errors import CheckpointNotFoundError, InvalidInputError, ScopeNotFoundError
-from holdfast.integrations.langgraph.messages import number_of, numbers, whole
+from holdfast.integrations.langgraph.messages import long_list, number_of, numbers, whole
 from holdfast.integrations.langgraph.runs import answered, node_of, nodes_left
 from holdfast.integrations.langgraph.saver import HoldfastSaver
 from holdfast.integrations.langgraph.thread import Loaded, Past, Thread
@@ -33,7 +33,11 @@ class Seen(NamedTuple):
     @property
     def messages(self) -> dict[str, list[Typed]]:
         """Channels that hold messages and nothing else."""
-        return {name: value for name, value in self.channels.items() if all_messages(value)}
+        return {
+            name: value
+            for name, value in self.channels.items()
+            if type(value) is list and value and all(map(is_message, value))
+        }
 
 
 class Looking:
@@ -99,7 +103,8 @@ class Looking:
         thread, space, record = past.thread, past.space, loaded.record
         paths = {call.task: call.path for call in loaded.calls}
         writes = merged(loaded.calls, record.id)
-        plain = thread.plain_values(space, record, thread.at(loaded.entry))
+        held = record.values | thread.long_values(space, record, thread.at(loaded.entry))
+        plain = {name: long_list(value) for name, value in held.items()}
         channels, values = _whole(thread, loaded, [plain, [value for _, _, value in writes]])
         pending = [
             (task, node_of(paths[task]), channel, value)
@@ -126,11 +131,6 @@ def _nodes(loaded: Loaded, tasks: Any) -> tuple[list[str], list[str]]:
         if any(channel not in WRITES_IDX_MAP for _, channel, _ in call.items)
     }
     return nodes_left(record, sent, stored), nodes_left(record, sent, answered(calls))
-
-
-def all_messages(value: Any) -> bool:
-    """Whether a plain value is a list of messages and nothing else."""
-    return type(value) is list and bool(value) and all(map(is_message, value))
 
 
 def is_message(plain: Any) -> bool:

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import gc
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
@@ -27,7 +28,6 @@ import msgspec
 import ormsgpack
 from langchain_core.messages import BaseMessage
 
-from holdfast.errors import DamagedRecordError
 from holdfast.integrations.langgraph.objects import MessageEntry
 from holdfast.integrations.langgraph.thread_records import long_id, short_id
 from holdfast.integrations.langgraph.types import LISTED, MESSAGE, Types
@@ -82,8 +82,17 @@ class Parts:
 
     def place(self, message: BaseMessage) -> Any:
         """The place of a message; it is stored with the change if it is new."""
-        rest, plain = self._apart(message)
-        id = _take_id(rest)
+        entry, rest = self._types.known(type(message)), None
+        try:
+            if entry is not None and simple(fields := entry.to_plain(message)):
+                rest = Typed(entry.name, entry.version, fields)
+        except (Refusal, AttributeError, KeyError, TypeError):
+            rest = None  # what is wrong is told below
+        plain = rest is not None  # nothing but plain data, as is known already
+        rest = rest or self._types.plain(message)
+        fields, id = rest.value, []
+        if type(fields) is dict and type(fields.get("id", 0)) in (str, type(None)):
+            id = [short_id(fields.pop("id"))]
         data = self._encoded(rest, plain=plain)
         digest = _digest(data)
         number = self._known.get(digest)
@@ -98,24 +107,9 @@ class Parts:
         stored = self.ids[number] if number in self.ids else self._new_ids[number]
         return number if id == stored else [number, *id]
 
-    def _apart(self, message: BaseMessage) -> tuple[Typed, bool]:
-        """A message in plain form, and whether it is known to hold plain data only."""
-        entry = self._types.known(type(message))
-        try:
-            if entry is not None and simple(fields := entry.to_plain(message)):
-                return Typed(entry.name, entry.version, fields), True
-        except (Refusal, AttributeError, KeyError, TypeError):
-            pass  # what is wrong is told below
-        return self._types.plain(message), False
-
     def _item(self, rest: Typed, id: _Id, data: bytes) -> Any:
         """What is stored of a message; mostly the bytes by which it was told from others."""
-        whole = data
-        if id:
-            try:
-                whole = _PAIR + data + self._codec.encode(id[0])
-            except UnicodeEncodeError:
-                return [rest, *id]
+        whole = _PAIR + data + self._codec.encode(id[0]) if id else data
         if self.atom is not None and len(whole) <= WHOLE:
             return self.atom(whole)
         return [rest, *id] if id else rest
@@ -152,16 +146,8 @@ def _digest(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()[:16]
 
 
-def _take_id(message: Typed) -> _Id:
-    """Take its id, as far as that is one, out of a message in plain form."""
-    fields = message.value
-    if type(fields) is not dict or type(fields.get("id", 0)) not in (str, type(None)):
-        return []
-    return [short_id(fields.pop("id"))]
-
-
 def _parted(part: Any) -> tuple[Typed, _Id]:
-    """The same of a message as it is stored."""
+    """A message as it is stored, and its id."""
     return (part[0], part[1:]) if type(part) is list else (part, [])
 
 
@@ -189,12 +175,7 @@ def builder(types: Types, parts: dict[int, Any]) -> Callable[[Any], Any]:
 
 def number_of(place: Any) -> int:
     """The number of a place."""
-    if type(place) is int:
-        return place
-    number = place[0] if type(place) is list and place else place
-    if type(number) is not int:
-        raise DamagedRecordError("a thread refers to a message in an unknown way")
-    return number
+    return place if type(place) is int else place[0]
 
 
 BEGIN = Typed(LISTED, 1, bytes(WHOLE))
@@ -369,8 +350,9 @@ class Kept:
         classes = list(map(type, value))
         if classes[:count] != self._classes or not all(map(_comparable, set(classes[count:]))):
             return None
-        if not all(map(_plain, value[count:])):
-            return None
+        for new in value[count:]:
+            if not simple(_fields(new)) or (_extra(new) and not simple(_extra(new))):
+                return None
         whole = count // CHUNK
         try:
             fields = list(map(_fields, value))
@@ -414,10 +396,6 @@ def _items(data: bytes) -> bytes:
     return data[3:] if data[0] == _LONG else data[1:]
 
 
-def _plain(message: BaseMessage) -> bool:
-    return simple(_fields(message)) and (not _extra(message) or simple(_extra(message)))
-
-
 def simple(plain: Any, depth: int = 8) -> bool:
     """Whether a value holds nothing but what msgpack gives back as it was, in few levels.
 
@@ -451,9 +429,8 @@ _set_set = BaseMessage.__pydantic_fields_set__.__set__  # type: ignore[attr-defi
 _set_private = BaseMessage.__pydantic_private__.__set__  # type: ignore[union-attr]
 
 
-def _each(work: Iterable[Any]) -> None:
-    for _ in work:
-        pass
+_each = partial(deque[Any], maxlen=0)
+"""Does what an iterator does, and keeps nothing of it."""
 
 
 @contextmanager

@@ -109,7 +109,7 @@ class ObjectEntry(_Fields):
             self.names = DataclassEntry(cls, name, version, upgrade).fields
             for field in dataclasses.fields(cls):
                 if field.default is not dataclasses.MISSING:
-                    self.defaults[field.name] = partial(_same, field.default)
+                    self.defaults[field.name] = partial(getattr, field, "default")
                 elif field.default_factory is not dataclasses.MISSING:
                     self.defaults[field.name] = field.default_factory
 
@@ -130,10 +130,6 @@ class ObjectEntry(_Fields):
         if payload:
             raise self.unknown(payload)
         return obj
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 _PLAIN_CLASSES: dict[type, tuple[str, ...]] = {
@@ -286,8 +282,11 @@ class ModelEntry(_Fields):
             if name not in payload:
                 raise self.missing(name)
         for name, make in self._fresh:
-            if name not in payload:
-                values[name] = make() if make is not None else self._default(name, values)
+            if name not in payload and make is not None:
+                values[name] = make()
+            elif name not in payload:
+                default = self.cls.model_fields[name].get_default
+                values[name] = default(call_default_factory=True, validated_data=values)
         obj = object.__new__(self.cls)
         _set_dict(obj, values)
         _set_named(obj, set(payload))
@@ -309,10 +308,6 @@ class ModelEntry(_Fields):
     def required(self) -> frozenset[str]:
         """Fields without a default."""
         return frozenset(self._required)
-
-    def _default(self, name: str, values: Any) -> Any:
-        field = self.cls.model_fields[name]
-        return field.get_default(call_default_factory=True, validated_data=values)
 
     def _set_odd(self, obj: Any, odd: dict[str, Any]) -> None:
         if not odd.keys() <= {"extra", "set", "private"}:
@@ -380,9 +375,15 @@ _set_private = BaseModel.__dict__["__pydantic_private__"].__set__
 
 def kind_of(cls: type) -> type[Entry]:
     """Which entry fits a class; `InvalidInputError` if it is not made of data."""
-    kind = _kind(cls)
+    kind = next((entry for base, entry in _KINDS if issubclass(cls, base)), None)
+    if cls in _PLAIN_CLASSES or (kind in (None, SubclassEntry) and dataclasses.is_dataclass(cls)):
+        kind = ObjectEntry
+    elif kind is SubclassEntry and issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        kind = TupleEntry
     told = cls.__qualname__
-    if kind is None:
+    # A defaultdict would lose its factory, and what numpy derives from numbers and texts its dtype.
+    more = kind is SubclassEntry and (issubclass(cls, defaultdict) or hasattr(cls, "dtype"))
+    if kind is None or more:
         raise InvalidInputError(
             f"{told} cannot be kept: dataclasses, models of pydantic 2, msgspec.Struct, enums, "
             "NamedTuples, exceptions and subclasses of builtin types can; keep it out of the "
@@ -398,26 +399,6 @@ def kind_of(cls: type) -> type[Entry]:
                 f"{told} cannot be made of its fields alone; store its data as a dataclass or model"
             ) from None
     return kind
-
-
-def _kind(cls: type) -> type[Entry] | None:
-    if issubclass(cls, BaseException):
-        return ErrorEntry
-    if issubclass(cls, enum.Enum):
-        return MemberEntry
-    if issubclass(cls, BaseMessage):
-        return MessageEntry
-    if issubclass(cls, BaseModel):
-        return ModelEntry
-    if issubclass(cls, msgspec.Struct):
-        return RecordEntry
-    if cls in _PLAIN_CLASSES or dataclasses.is_dataclass(cls):
-        return ObjectEntry
-    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
-        return TupleEntry
-    if issubclass(cls, BASES) and not issubclass(cls, defaultdict) and not hasattr(cls, "dtype"):
-        return SubclassEntry
-    return None
 
 
 # ---- exceptions ---------------------------------------------------------------------------------
@@ -478,3 +459,14 @@ class ErrorEntry(Entry):
         self._builtin.__init__(made, *args)
         made.args = tuple(args)
         return made
+
+
+_KINDS: tuple[tuple[Any, type[Entry]], ...] = (
+    (BaseException, ErrorEntry),
+    (enum.Enum, MemberEntry),
+    (BaseMessage, MessageEntry),
+    (BaseModel, ModelEntry),
+    (msgspec.Struct, RecordEntry),
+    (BASES, SubclassEntry),
+)
+"""Which entry fits which classes, the first that does."""

@@ -226,35 +226,42 @@ def put_writes(
     # Errors and interrupts end a step: no checkpoint follows that they could go along with. And
     # with delta channels, LangGraph holds the checkpoint back until the writes are stored.
     followed = all(n >= 0 for n, _, _ in writes)
-    thread.turns.run(
-        Job(
-            apply,
-            cause_now(correlation=run),
-            patient=patient and followed and not thread.has_deltas(space),
-            relaxed=relaxed and followed,
-        )
-    )
+    _, last = thread.heads.get(space.ns, (0, None))
+    patient = patient and followed and not (last is not None and COUNTERS in last.metadata)
+    cause = cause_now(correlation=run)
+    thread.turns.run(Job(apply, cause, patient=patient, relaxed=relaxed and followed))
 
 
 # removing
 
 
 def remove(
-    thread: Thread, space: Space, gone: set[str], runs: Collection[str] = frozenset()
+    thread: Thread,
+    space: Space,
+    chosen: Callable[[Past], set[str]],
+    runs: Collection[str] = frozenset(),
 ) -> None:
-    """Take checkpoints out of a namespace, and what these runs wrote on top of others.
+    """Take chosen checkpoints out of a namespace, and what these runs wrote on top of others.
 
     The newest that stays becomes the head of the namespace.
     """
 
     def apply(draft: Draft) -> None:
-        draft.rest_on_all()
+        # Lists of writes take the place of those that are stored: one that is added meanwhile, or
+        # together with this, would be lost.
+        if draft.operations:
+            raise Conflict(f"thread {thread.id!r}: this has to be a change of its own")
+        draft.whole = True
         past = Past(thread, space)
-        found = [loaded for loaded in past if loaded.record.id not in gone]
-        stay = [_without(loaded, runs) for loaded in reversed(found)]
-        fewer = {
-            new.record.id for new, old in zip(stay, reversed(found), strict=True) if new is not old
-        }
+        gone = chosen(past) if past else set()
+        stay: list[Loaded] = []
+        fewer: set[str] = set()
+        """Checkpoints on top of which something was written that goes."""
+        for loaded in reversed([loaded for loaded in past if loaded.record.id not in gone]):
+            calls = [call for call in loaded.calls if call.run not in runs]
+            if len(calls) < len(loaded.calls):
+                fewer.add(loaded.record.id)
+            stay.append(loaded._replace(calls=calls))
         if len(stay) == len(past) and not fewer:
             return
         for key in thread.reader.keys(space.late("")):
@@ -271,12 +278,6 @@ def remove(
                 draft.note("delete", key)
 
     thread.turns.run(Job(apply, cause_now(), puts=space.ns))
-
-
-def _without(loaded: Loaded, runs: Collection[str]) -> Loaded:
-    """A checkpoint without what certain runs wrote on top of it; the same one, if they did not."""
-    calls = [call for call in loaded.calls if call.run not in runs]
-    return loaded if len(calls) == len(loaded.calls) else loaded._replace(calls=calls)
 
 
 def _shorten(
@@ -310,15 +311,12 @@ def _shorten(
     made.note("set", space.log, lots)
 
 
-def superseded(thread: Thread, space: Space) -> set[str]:
+def superseded(past: Past) -> set[str]:
     """Checkpoints that the newest one of a namespace does not need.
 
     A delta channel whose value is not in the newest needs those before it, back to one that has
     the value.
     """
-    past = Past(thread, space)
-    if not past:
-        return set()
     newest = past.at(-1).record
     keep = {newest.id, *(loaded.record.id for loaded in _resting(past, newest))}
     return {loaded.record.id for loaded in past} - keep
@@ -348,7 +346,8 @@ class Draft:
         """Writes that this change adds."""
         self.runs: list[int] = []
         """Whose it is: these have seen the scope that it is written to."""
-        self._whole = False
+        self.whole = False
+        """Whether nothing may come between what is read for it and its entry."""
         self._exact = True
         """Whether the values of short channels are encoded as they are."""
         # All that is read for a change is of one moment; if that is over, the change fails: then
@@ -393,16 +392,6 @@ class Draft:
         self.calls.setdefault(key, []).append(call)
         self.note("append", key, [call])
 
-    def rest_on_all(self) -> None:
-        """Let nothing else be written together with what follows, nor come between.
-
-        For what puts lists of writes in the place of those that are stored: one that is added to
-        them meanwhile would be lost. `Conflict` if this change holds something already.
-        """
-        if self.operations:
-            raise Conflict(f"thread {self.thread.id!r}: this has to be a change of its own")
-        self._whole = True
-
     def commit(self, cause: Cause | None, *, relaxed: bool = False) -> list[Written]:
         """Write it; `Conflict` if somebody was faster."""
         thread = self.thread
@@ -414,7 +403,7 @@ class Draft:
         # Numbers were given out or used: they must still mean what they meant.
         self.expects |= self._versions
         # That there is no new entry is told faster than that keys are the same.
-        same = self.alone or self._whole
+        same = self.alone or self.whole
         expects, head = ({}, self._before) if same else (self.expects, None)
         target = (thread.scope, "main", self.operations, expects, head)
         change = build_change(thread.core, [target], cause=cause)
@@ -446,10 +435,7 @@ class Draft:
         plain = self._exact and record.more is None and type(found[7]) is list and found[4][0]
         if make is None or not plain or type(record.v) is not int or type(record.ts) is not str:
             return found
-        try:
-            data = self.thread.core.codec.encode(found)
-        except (OverflowError, UnicodeEncodeError):
-            return found
+        data = self.thread.core.codec.encode(found)
         return make(data) if len(data) <= WHOLE else found
 
     # channels

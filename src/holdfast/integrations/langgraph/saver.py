@@ -43,12 +43,11 @@ from holdfast.integrations.langgraph.history import (
     delta_history,
     listed,
     open_nodes,
-    put_by,
     tuple_listed,
     tuple_of,
 )
 from holdfast.integrations.langgraph.runs import Sight, remember, run_of
-from holdfast.integrations.langgraph.thread import Loaded, Thread
+from holdfast.integrations.langgraph.thread import Loaded, Past, Thread
 from holdfast.integrations.langgraph.thread_records import (
     COUNTERS,
     SCOPES,
@@ -330,11 +329,11 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
             raise InvalidInputError("put_writes needs config['configurable']['checkpoint_id']")
         run = run_in(get_checkpoint_metadata(config, {}))
         by = _address(config)
-        given = [
+        given = []
+        for n, (name, one) in enumerate(writes):
             # An error is kept as the text that LangGraph's own savers give back.
-            (WRITES_IDX_MAP.get(name, n), name, repr(one) if _is_error(name, one) else one)
-            for n, (name, one) in enumerate(writes)
-        ]
+            error = name == ERROR and isinstance(one, BaseException)
+            given.append((WRITES_IDX_MAP.get(name, n), name, repr(one) if error else one))
         if given:
             how = {"patient": by > 0 and not self._relaxed, "relaxed": self._relaxed}
             putting.put_writes(thread, space, id, given, task_id, task_path, run, by, **how)
@@ -370,6 +369,11 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         # LangGraph takes such a character out of what it stores.
         wanted = {str(run).replace("\0", "") for run in several(run_ids, "run_ids")}
         names: set[str] = set()
+
+        def put_by(past: Past) -> set[str]:
+            records = (loaded.record for loaded in past)
+            return {record.id for record in records if run_in(record.metadata) in wanted}
+
         for run in wanted:
             entries = Follower(self._core).correlated(run, None, None, None)
             scopes = {Scope.parse(str(entry.scope)) for entry in entries}
@@ -377,7 +381,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         for name in names:
             thread = self._thread(name)
             for space in thread.namespaces():
-                putting.remove(thread, space, put_by(thread, space, wanted), wanted)
+                putting.remove(thread, space, put_by, wanted)
 
     adelete_for_runs = _away(delete_for_runs)
 
@@ -401,7 +405,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
                 continue
             thread = self._thread(name)
             for space in thread.namespaces():
-                putting.remove(thread, space, putting.superseded(thread, space))
+                putting.remove(thread, space, putting.superseded)
 
     aprune = _away(prune)
 
@@ -439,10 +443,6 @@ def _address(config: RunnableConfig) -> int:
     """Tells the run that a config belongs to from others; 0 outside of a run."""
     run = run_of(config)
     return 0 if run is None else id(run)
-
-
-def _is_error(channel: str, value: Any) -> bool:
-    return channel == ERROR and isinstance(value, BaseException)
 
 
 def open_saver() -> Opening[HoldfastSaver]:

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.errors import DamagedRecordError, PrunedError, ScopeNotFoundError
+from holdfast.errors import DamagedRecordError, ScopeNotFoundError
 from holdfast.integrations.langgraph.messages import (
     Kept,
     Parts,
     builder,
     collector_paused,
-    long_list,
     numbers,
     only_messages,
     places_in,
@@ -21,7 +20,6 @@ from holdfast.integrations.langgraph.messages import (
 )
 from holdfast.integrations.langgraph.thread_records import (
     COPYING,
-    COUNTERS,
     NAMES,
     PARTS,
     Names,
@@ -35,7 +33,7 @@ from holdfast.integrations.langgraph.thread_records import (
 )
 from holdfast.integrations.langgraph.types import Types
 from holdfast.integrations.langgraph.write_queue import Turns
-from holdfast.store.inner import PATCHED, Core, LineHandle, Reader, Trace, trace
+from holdfast.store.inner import PATCHED, Core, LineHandle, Reader, trace
 
 if TYPE_CHECKING:
     from holdfast.integrations.langgraph.put import Draft
@@ -176,11 +174,6 @@ class Thread:
                 f"{self.scope}: copying to this thread was cut short; delete it, and copy again"
             )
 
-    def has_deltas(self, space: Space) -> bool:
-        """Whether the checkpoint that was put last told of delta channels."""
-        _, record = self.heads.get(space.ns, (0, None))
-        return record is not None and COUNTERS in record.metadata
-
     def _calls(self, space: Space, id: str, reader: Reader) -> list[Writes]:
         """What was written on top of the newest checkpoint, and perhaps of one to come."""
         found = reader.get(space.writes, [], None, True)
@@ -245,11 +238,6 @@ class Thread:
             if kept is not None and found is not None:
                 kept[name] = found
         return values
-
-    def plain_values(self, space: Space, record: Record, reader: Reader) -> dict[str, Any]:
-        """All channels of a checkpoint in plain form, as the state that `reader` sees has them."""
-        apart = self.long_values(space, record, reader)
-        return {name: long_list(value) for name, value in (record.values | apart).items()}
 
     def long_values(self, space: Space, record: Record, reader: Reader) -> dict[str, Any]:
         """The channels that have a key of their own, as they are stored."""
@@ -324,15 +312,6 @@ class Thread:
         pruned = reader.at.floor.sequence if reader.at is not None else 0
         order = [*(before if not pruned else (e for e in before if e > pruned)), version]
         return order, self.unpacked(found.get(space.writes, ([], 0))[0], reader)
-
-    def check_unpruned(self, record: Record) -> None:
-        """Tell that what a checkpoint rests on is missing because the scope was pruned."""
-        line = self.reader.now()
-        if line is not None and line.floor.number:
-            raise PrunedError(
-                f"{self.scope}: delta channels cannot be put together, for what checkpoint "
-                f"{record.id} rests on was pruned; if a restore led here, restore its backup"
-            )
 
     def find(self, space: Space, id: str) -> Loaded | None:
         """A checkpoint by its id."""
@@ -517,6 +496,7 @@ class Page:
         self._space = space
         self._changes = changes
         self._held: tuple[dict[str, Any], dict[str, Kept]] | None = None
+        """The long values of the last one, as stored; and those of them that are messages."""
         self.last: Loaded
 
     def values(self, loaded: Loaded, reader: Reader) -> dict[str, Any] | None:
@@ -528,7 +508,12 @@ class Page:
                 return None
             more[key] = added
         if self._held is None:
-            self._held = self._of_last()
+            thread, space, last = self._thread, self._space, self.last
+            plain, kept = {}, thread.known(space, last)
+            if not kept.keys() >= set(last.record.apart):
+                plain = thread.long_values(space, last.record, thread.at(last.entry))
+                thread.values_of(plain, thread.holding(last.entry), kept)
+            self._held = plain, kept
         plain, kept = self._held
         made: dict[str, Any] = {}
         rest = dict(loaded.record.values)
@@ -553,16 +538,6 @@ class Page:
                 added += found
         return added
 
-    def _of_last(self) -> tuple[dict[str, Any], dict[str, Kept]]:
-        """The long values of the last one, as stored; and those of them that are messages."""
-        thread, space, last = self._thread, self._space, self.last
-        kept = thread.known(space, last)
-        if kept.keys() >= set(last.record.apart):
-            return {}, kept
-        plain = thread.long_values(space, last.record, thread.at(last.entry))
-        thread.values_of(plain, thread.holding(last.entry), kept)
-        return plain, kept
-
 
 Changes = dict[int, dict[str, int | None]]
 """By entry, the channels that it changed, by key: items that it appended, None if it did else."""
@@ -580,7 +555,8 @@ class Scan:
         self.calls: dict[str, list[Writes]] = {}
         """By the id of the checkpoint; the last one may have got more."""
         self.changes: Changes = {}
-        self._open: list[Any] = []
+        self.open: list[Any] = []
+        """The list of writes as it was last."""
 
     def head(self, entry: int, packed: Any) -> None:
         """A checkpoint was put; if it is put again, with the list of writes as it is then."""
@@ -590,27 +566,16 @@ class Scan:
 
     def writes(self, held: list[Any]) -> None:
         """The list of writes was this; a short list that grows is told whole every time."""
-        if held[: len(self._open)] != self._open:
+        if held[: len(self.open)] != self.open:
             self.close()
-        self._open = held
-
-    def channel(self, step: Trace) -> None:
-        """A channel was changed."""
-        changes = self.changes.setdefault(step.sequence, {})
-        before = changes.get(step.key, 0)
-        added = len(step.value) if step.kind == "append" else None
-        changes[step.key] = None if added is None or before is None else before + added
-
-    def more(self, calls: list[Any]) -> None:
-        """The list of writes grew by these."""
-        self._open = self._open + calls
+        self.open = held
 
     def close(self) -> None:
         """The list of writes is another one from here on."""
-        for packed in self._open:
+        for packed in self.open:
             call = Writes.unpack(packed, self._thread.names)
             self.calls.setdefault(call.checkpoint, []).append(call)
-        self._open = []
+        self.open = []
 
 
 class _Keys:
@@ -636,14 +601,17 @@ def scan(thread: Thread, space: Space, low: int, high: int) -> Scan:
             found.writes(now.get(space.writes, [], None, True))
             continue
         if step.key not in (space.head, space.writes, ""):
-            found.channel(step)
+            changes = found.changes.setdefault(step.sequence, {})
+            before = changes.get(step.key, 0)
+            added = len(value) if step.kind == "append" else None
+            changes[step.key] = None if added is None or before is None else before + added
             continue
         if value is PATCHED:
             value = thread.at(step.sequence).get(step.key, None, None, True)
         if step.key == space.head:
             found.head(step.sequence, value)
         elif step.kind == "append":
-            found.more(value)
+            found.writes(found.open + value)
         elif step.key == space.writes:
             found.writes(value or [])
     found.close()

@@ -63,7 +63,8 @@ _GREGORIAN = 0x01B21DD213814000
 def scope_of(thread_id: Any) -> Scope:
     """The scope of a thread. Ids may be any text or number; what a scope may not hold is quoted."""
     text = str(thread_id)
-    safe = " :@._-+|,;=()[]{}<>!?*&#'~$/" if _tame(text) else ""
+    tame = not (".." in text or "//" in text or text[:1] == "/" or text[-1:] == "/")
+    safe = " :@._-+|,;=()[]{}<>!?*&#'~$/" if tame else ""
     quoted = quote(text, safe=safe, errors="surrogatepass").replace("..", "%2E%2E") or _NO_TEXT
     name = SCOPES + quoted
     if len(name) > KEY_LENGTH:
@@ -72,10 +73,6 @@ def scope_of(thread_id: Any) -> Scope:
             f"quoted (such as é as %C3%A9); at most {KEY_LENGTH - len(SCOPES)}"
         )
     return Scope("custom", name)
-
-
-def _tame(text: str) -> bool:
-    return not (".." in text or "//" in text or text[:1] == "/" or text[-1:] == "/")
 
 
 def is_thread(scope: Scope) -> bool:

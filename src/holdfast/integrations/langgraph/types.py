@@ -13,7 +13,7 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any
 from weakref import WeakValueDictionary
 
 from langchain_core.messages import BaseMessage
@@ -163,7 +163,11 @@ class Types:
             return found
         cls = self._short.get(name) or self._local.get(name) or find_class(name)
         if cls is None:
-            raise unknown_class(name)
+            raise UnknownTypeError(
+                f"a stored value is a {name!r}, and no such class is loaded or registered here; "
+                "import its module before reading, or, if the class has another name now: "
+                f"saver.types.register(TheClass, also=[{name!r}])"
+            )
         if name in SHORT:  # others are looked up again: a class may have been made anew
             self._short[name] = cls
         try:
@@ -190,7 +194,7 @@ class _Apart:
         if kind in _SCALARS:
             return value
         if kind is dict:
-            if all(map(_is_key, value)):
+            if all(type(key) is str or _is_short(key) for key in value):
                 return {
                     key: part if type(part) in _SCALARS else self._part(key, part)
                     for key, part in value.items()
@@ -246,15 +250,8 @@ class _Apart:
         return True, Typed(found.name, 1, self.any(found.apart(value)))
 
 
-def _is_key(key: Any) -> bool:
-    """Whether the core takes it for the key of a mapping."""
-    if type(key) is str:
-        if not key.isascii():
-            try:
-                key.encode()
-            except UnicodeEncodeError:
-                return False
-        return True
+def _is_short(key: Any) -> bool:
+    """Whether it is a number that the core takes for the key of a mapping."""
     return type(key) is int and _LOW <= key <= _HIGH
 
 
@@ -322,16 +319,13 @@ class _Built:
         held = self.any(plain.value)
         try:
             return BUILDERS[plain.name](held)
+        except (HoldfastError, RecursionError):
+            raise
         except Exception as error:
-            self._unfit(plain.name, error)
-
-    def _unfit(self, name: str, error: Exception) -> NoReturn:
-        if isinstance(error, (HoldfastError, RecursionError)):
-            raise error
-        raise InvalidValueError(
-            f"a stored {name!r} cannot be built ({type(error).__name__}); it was not written by "
-            "this saver"
-        ) from None
+            raise InvalidValueError(
+                f"a stored {plain.name!r} cannot be built ({type(error).__name__}); it was not "
+                "written by this saver"
+            ) from None
 
 
 # ---- serializer ---------------------------------------------------------------------------------
@@ -410,14 +404,9 @@ _SHORT_OF = {name: short for short, name in SHORT.items()}
 _OWN = frozenset(("langchain", "langchain_core", "langgraph", "langgraph_sdk"))
 
 
-def long_name(cls: type) -> str:
-    """module:qualname."""
-    return f"{cls.__module__}:{cls.__qualname__}"
-
-
 def name_of(cls: type) -> str:
     """What a class is called in records."""
-    name = long_name(cls)
+    name = f"{cls.__module__}:{cls.__qualname__}"
     return _SHORT_OF.get(name, name)
 
 
@@ -441,12 +430,3 @@ def find_class(name: str) -> type | None:
         except AttributeError:
             return None
     return found if isinstance(found, type) else None
-
-
-def unknown_class(name: str) -> UnknownTypeError:
-    """The error for a name that leads to nothing here."""
-    return UnknownTypeError(
-        f"a stored value is a {name!r}, and no such class is loaded or registered here; import its "
-        f"module before reading, or, if the class has another name now: "
-        f"saver.types.register(TheClass, also=[{name!r}])"
-    )

@@ -28,7 +28,8 @@ def test_of(wanted: Any) -> Test:
     """What tests values by a filter, or by a part of one; made once, for it is done for each."""
     if isinstance(wanted, Mapping):
         if any(isinstance(name, str) and name.startswith("$") for name in wanted):
-            return _all([_operator(name, bound) for name, bound in wanted.items()])
+            operators = [_operator(name, bound) for name, bound in wanted.items()]
+            return lambda value: all(test(value) for test in operators)
         return _mapping([(field, test_of(one)) for field, one in wanted.items()])
     if isinstance(wanted, list | tuple):
         tests = [test_of(one) for one in wanted]
@@ -38,10 +39,6 @@ def test_of(wanted: Any) -> Test:
             and all(test(part) for test, part in zip(tests, value, strict=True))
         )
     return lambda value: bool(value == wanted)
-
-
-def _all(tests: list[Test]) -> Test:
-    return tests[0] if len(tests) == 1 else lambda value: all(test(value) for test in tests)
 
 
 def _mapping(parts: list[tuple[Any, Test]]) -> Test:

@@ -205,7 +205,12 @@ class HoldfastStore(BaseStore):
         for name, put in job.puts.items():
             if put.value is None:
                 continue
-            _check_ttl(put)
+            ttl = put.ttl
+            if ttl is not None and (type(ttl) not in (int, float) or not 0 <= ttl <= MOST_MINUTES):
+                raise InvalidInputError(
+                    f"a time to live is a number of minutes, from 0 to {MOST_MINUTES:,} (a "
+                    "thousand years), or None for one without end"
+                )
             if not isinstance(put.value, Mapping):
                 kind = type(put.value).__name__
                 raise InvalidInputError(f"an item is a mapping of fields to values, not a {kind}")
@@ -227,7 +232,13 @@ class HoldfastStore(BaseStore):
             records = self._handle.reader.get_many(keys) if keys else {}
             return self._answers(job, iter(keys), records, now)
         with self._mirror.lock:
-            self._mirror.follow(_prefixes(job.ops))
+            self._mirror.follow(
+                op.namespace_prefix
+                if isinstance(op, SearchOp)
+                else common_prefix(op.match_conditions or ())
+                for op in job.ops
+                if isinstance(op, SearchOp | ListNamespacesOp)
+            )
             records = self._mirror.records(keys) if keys else {}
             return self._answers(job, iter(keys), records, now)
 
@@ -242,7 +253,10 @@ class HoldfastStore(BaseStore):
             elif isinstance(op, SearchOp):
                 found.append(self._search(job, op, now))
             elif isinstance(op, ListNamespacesOp):
-                found.append(self._namespaces(op, now))
+                conditions = op.match_conditions or ()
+                present = self._mirror.namespaces(common_prefix(conditions), now)
+                names = {name[: op.max_depth] for name in present if matches(name, conditions)}
+                found.append(sorted(names)[op.offset : op.offset + op.limit])
             else:
                 found.append(None)
         return found
@@ -280,12 +294,6 @@ class HoldfastStore(BaseStore):
             for row, score in found
         ]
 
-    def _namespaces(self, op: ListNamespacesOp, now: int) -> list[tuple[str, ...]]:
-        conditions = op.match_conditions or ()
-        present = self._mirror.namespaces(common_prefix(conditions), now)
-        found = {name[: op.max_depth] for name in present if matches(name, conditions)}
-        return sorted(found)[op.offset : op.offset + op.limit]
-
     # writing
 
     def _write(self, job: _Job) -> None:
@@ -319,7 +327,10 @@ class HoldfastStore(BaseStore):
         kept = [keys[name][0] for name, put in job.puts.items() if put.value is not None]
         before = self._handle.reader.get_many(kept) if kept else {}
         operations = []
-        now, time = self._times(len(kept))
+        with self._lock:  # no two times that are given are equal in this process
+            now = self._core.clock.claimed()
+            time = max(now, self._latest + 1)
+            self._latest = time + len(kept) - 1
         for name, put in job.puts.items():
             key, hashed = keys[name]
             if put.value is None:
@@ -346,14 +357,6 @@ class HoldfastStore(BaseStore):
             operations.append(Operation("set", key, record))
             time += 1
         return operations
-
-    def _times(self, count: int) -> tuple[int, int]:
-        """Now, and the first of so many times of which no two are equal in this process."""
-        with self._lock:
-            now = self._core.clock.claimed()
-            first = max(now, self._latest + 1)
-            self._latest = first + count - 1
-            return now, first
 
     # time to live
     #
@@ -418,14 +421,6 @@ class HoldfastStore(BaseStore):
         return True
 
 
-def _prefixes(ops: Iterable[Op]) -> Iterator[tuple[str, ...]]:
-    for op in ops:
-        if isinstance(op, SearchOp):
-            yield op.namespace_prefix
-        elif isinstance(op, ListNamespacesOp):
-            yield common_prefix(op.match_conditions or ())
-
-
 def _expired(record: dict[str, Any], now: int) -> bool:
     expires = record.get("expires")
     return expires is not None and expires <= now
@@ -436,12 +431,3 @@ def _stale(ttl: float | None, expires: int | None, now: int) -> bool:
     if ttl is None or expires is None or expires <= now:
         return False
     return expires - now < (1 - SLACK) * ttl * MINUTE
-
-
-def _check_ttl(put: PutOp) -> None:
-    ttl = put.ttl
-    if ttl is not None and (type(ttl) not in (int, float) or not 0 <= ttl <= MOST_MINUTES):
-        raise InvalidInputError(
-            f"a time to live is a number of minutes, from 0 to {MOST_MINUTES:,} (a thousand "
-            "years), or None for one without end"
-        )

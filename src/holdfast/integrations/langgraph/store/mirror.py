@@ -105,17 +105,19 @@ class Mirror:
         for start in range(0, len(keys), CHUNK):
             page = keys[start : start + CHUNK]
             records = self.records(page)
-            vectors = self._vectors(records)
+            vectors: dict[str, bytes] = {}
+            if self._dims is not None:
+                vectors = self.records([vectors_of(k) for k in records if "vectors" in records[k]])
             for key in page:
-                self._drop(key)
+                row = self._rows.pop(key, None)
+                if row is not None:
+                    del self._spaces[row.namespace][key]
+                    row.units = None
+                    if self._matrix is not None:
+                        self._matrix[1].gone += 1
                 if key in records:
                     self._add(key, records[key])
                     self._attach(key, vectors.get(vectors_of(key), b""))
-
-    def _vectors(self, records: Mapping[str, Any]) -> dict[str, bytes]:
-        if self._dims is None:
-            return {}
-        return self.records([vectors_of(key) for key in records if "vectors" in records[key]])
 
     def records(self, keys: list[str]) -> dict[str, Any]:
         """Records as they are at the mirror's entry."""
@@ -178,14 +180,6 @@ class Mirror:
             ):
                 matrix.later.append(row)
 
-    def _drop(self, key: str) -> None:
-        row = self._rows.pop(key, None)
-        if row is not None:
-            del self._spaces[row.namespace][key]
-            row.units = None
-            if self._matrix is not None:
-                self._matrix[1].gone += 1
-
     # looking
 
     def search(
@@ -208,15 +202,9 @@ class Mirror:
                 self._matrix = (prefix, Matrix([row for row in rows if row.units is not None]))
             best = self._matrix[1].nearest(query)
             found = chain(best, _newest(row for row in rows if row.units is None))
-        return list(islice(self._fitting(found, wanted, now), *bounds))
-
-    def _fitting(
-        self, found: Iterable[Scored], wanted: Mapping[str, Any] | None, now: int
-    ) -> Iterator[Scored]:
-        """Those of the pairs that are what is wanted, looked at only as far as is asked for."""
-        fits, left = test_of(wanted or {}), iter(found)
-        while page := list(islice(left, CHUNK)):
-            yield from [one for one in page if fits(one[0].value) and one[0].expires > now]
+        fits = test_of(wanted or {})  # asked only as far as is looked
+        right = (one for one in found if fits(one[0].value) and one[0].expires > now)
+        return list(islice(right, *bounds))
 
     def namespaces(self, prefix: tuple[str, ...], now: int) -> set[tuple[str, ...]]:
         """The namespaces below one that hold items."""
