@@ -141,21 +141,21 @@ BUGS = (
     ),
     Bug(
         "unknown outcome taken for success",
-        "store/commit/group_commit.py",
+        "store/commit/group.py",
         "found = self._core.storage.get([key])[0]",
         "found = row",
         "faults",
     ),
     Bug(
         "unknown outcome reported as not applied",
-        "store/commit/group_commit.py",
+        "store/commit/group.py",
         "return self._unknown(attempt, batch, feed_row, unknown)",
         'raise Unavailable("nothing was applied") from unknown',
         "faults",
     ),
     Bug(
         "a commit that was interrupted taken for none",
-        "store/commit/group_commit.py",
+        "store/commit/group.py",
         "                self._unknown(attempt, batch, feed_row, interrupted(error))\n",
         "                self._sent = False\n",
         "tests/store/test_interrupted_commits.py::test_a_commit_that_is_interrupted_is_settled_for_all",
@@ -169,7 +169,7 @@ BUGS = (
     ),
     Bug(
         "entry visible before its commit",
-        "store/commit/group_commit.py",
+        "store/commit/group.py",
         "                storage.commit(batch)\n",
         "                [s.publish(attempt.token) for s in attempt.stages.values()]\n"
         "                storage.commit(batch)\n",
@@ -184,7 +184,7 @@ BUGS = (
     ),
     Bug(
         "expected versions not compared",
-        "store/commit/group_commit.py",
+        "store/commit/change.py",
         "if version(stage, key) != expected]",
         "if False]",
         "forgeries",
@@ -255,7 +255,7 @@ BUGS = (
     ),
     Bug(
         "feed row omitted",
-        "store/commit/group_commit.py",
+        "store/commit/group.py",
         "batch.puts.append((feed_key, feed_row))\n",
         "pass\n",
         "model",
@@ -276,7 +276,7 @@ BUGS = (
     ),
     Bug(
         "change id not recorded",
-        "store/commit/group_commit.py",
+        "store/commit/group.py",
         "            self.extra.append((key, seal_outcome(self.core, key, self.ids[tag])))\n",
         "",
         "faults",
@@ -339,14 +339,14 @@ BUGS = (
     ),
     Bug(
         "a batch of the store with two rows of one key",
-        "store/commit/group_commit.py",
+        "store/commit/group.py",
         "        batch.puts += self.extra\n",
         '        batch.puts += [*self.extra, (batch.puts[0][0], b"")]\n',
         "tests/store/test_group_entries.py::test_entries_of_groups_are_those_that_the_format_says",
     ),
     Bug(
         "a task told before the commit",
-        "store/commit/group_commit.py",
+        "store/commit/group.py",
         "                self._sent = True\n                storage.commit(batch)\n",
         "                self._sent = True\n"
         "                if waiters := [t.waiter for t in group if t.waiter]:\n"
@@ -384,7 +384,7 @@ BUGS = (
     ),
     Bug(
         "a change refused by what is held of a store on a server, which others have changed",
-        "store/commit/group_commit.py",
+        "store/commit/group.py",
         "            if self.token is None:\n                raise _Asked from error\n",
         "",
         "tests/storage/test_postgres.py::test_a_write_that_asks_nothing_first_rests_on_what_others_wrote",
@@ -398,7 +398,7 @@ BUGS = (
     ),
     Bug(
         "lane conflict ignored",
-        "store/commit/group_commit.py",
+        "store/commit/group.py",
         'if any(key[:1] == b"F" for key in keys):',
         "if False:",
         "forgeries",
@@ -513,7 +513,7 @@ BUGS = (
     ),
     Bug(
         "value sealed under a subject's key after the erase",
-        "store/commit/core.py",
+        "store/commit/change.py",
         "        change.fences += tuple(subjects.values())\n",
         "        pass\n",
         "tests/store/test_subjects.py::test_nobody_writes_under_an_erased_key",
@@ -590,7 +590,7 @@ BUGS = (
     ),
     Bug(
         "writer not stopped by a tombstone",
-        "store/commit/group_commit.py",
+        "store/commit/group.py",
         "            batch.absent.append(ledger.tombstone)\n",
         "            pass\n",
         "tests/store/test_erase.py::test_a_writer_that_is_just_about_to_commit",
@@ -682,9 +682,9 @@ BUGS = (
     ),
     Bug(
         "ephemeral keys seen before the rest is committed",
-        "store/commit/group_commit.py",
-        "            self.held.setdefault(id(change), []).append((stage.timeline, made, done))\n",
-        "            self.core.ephemerals.apply(stage.timeline, made)\n",
+        "store/commit/group.py",
+        "        self.held.setdefault(id(change), []).append((stage.timeline, made, done))\n",
+        "        self.core.ephemerals.apply(stage.timeline, made)\n",
         "tests/store/test_ephemeral.py::test_they_are_read_like_any_other",
     ),
     Bug(
@@ -703,9 +703,9 @@ BUGS = (
     ),
     Bug(
         "scope made again that may be read before its end",
-        "store/commit/group_commit.py",
-        "    found = [*(ledger.behind for ledger in born), *",
-        "    found = [*",
+        "store/commit/group.py",
+        "[ledger.behind for ledger in self.born if ledger.behind is not None]",
+        "[]",
         "tests/store/test_feed.py::test_a_scope_made_again_elsewhere_comes_behind_its_end",
     ),
     Bug(
@@ -780,7 +780,7 @@ BUGS = (
     ),
     Bug(
         "term of an overwritten value stays in the lookup",
-        "store/commit/lookup_terms.py",
+        "store/read/lookup_terms.py",
         '[("delete", name) for name in sorted(gone)]',
         "[]",
         "tests/store/test_lookups_model.py::test_lookups_are_what_a_plain_search_finds",
@@ -794,7 +794,7 @@ BUGS = (
     ),
     Bug(
         "lookup of an earlier declaration taken for this one's",
-        "store/commit/lookup_terms.py",
+        "store/read/lookup_terms.py",
         '                self._more.append(("delete", built))\n',
         "                pass\n",
         "tests/store/test_lookups.py::test_a_declaration_that_comes_back",
@@ -886,7 +886,7 @@ BUGS = (
     ),
     Bug(
         "a lease not expected by the changes made under it",
-        "store/commit/group_commit.py",
+        "store/commit/group.py",
         "batch.cells += [(key, cell, cell) for key, cell in self.cells.items()]",
         "pass",
         "tests/store/test_leases.py::test_holder_and_contender_disagree_about_everything_but_the_term",
@@ -1096,14 +1096,14 @@ BUGS = (
     ),
     Bug(
         "fork of an erased scope tried again and again",
-        "store/commit/group_commit.py",
+        "store/commit/group.py",
         "            if ledger.erased():\n",
         "            if False:\n",
         "tests/store/test_forks_together.py::test_a_scope_erased_meanwhile_is_forked_no_more",
     ),
     Bug(
         "each fork of a group saving the same nodes once more",
-        "store/commit/group_commit.py",
+        "store/commit/group.py",
         "elif fork.root.count and fork.root.place is None:",
         "elif False:",
         "tests/store/test_forks_together.py::test_a_thousand_forks_at_one_moment",
@@ -1124,7 +1124,7 @@ BUGS = (
     ),
     Bug(
         "a policy's checkpoint made though another process was faster",
-        "checkpoints/group.py",
+        "checkpoints/checkpoint_group.py",
         "if stage.checkpoint != checkpoint:",
         "if False:",
         "tests/store/test_policies.py::test_a_checkpoint_rests_on_the_one_its_policy_was_judged_by",
@@ -1866,7 +1866,7 @@ BUGS = (
     ),
     Bug(
         "lost entries that are written over",
-        "store/commit/group_commit.py",
+        "store/commit/group.py",
         "if not timeline.compared and self.token is not None:",
         "if False:",
         "tests/recovery/test_lost_tails.py::test_nothing_is_written_in_the_place_of_what_is_lost",

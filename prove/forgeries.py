@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast import sync
 from holdfast.errors import Conflict, HoldfastError
-from holdfast.store.commit.core import Core
+from holdfast.store.commit.group import Core
 from holdfast.store.journal import entry as entries
 from holdfast.store.journal.feed import items_of
 from holdfast.store.journal.ledger import Ledger

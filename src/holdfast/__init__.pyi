@@ -25,8 +25,7 @@ from holdfast.seal.subject_keys import ERASED as ERASED
 from holdfast.store.book import _T, R
 from holdfast.store.book import BookPage as BookPage
 from holdfast.store.commit.change import Written
-from holdfast.store.commit.core import Core
-from holdfast.store.commit.gates import Gate as Gate
+from holdfast.store.commit.group import Core
 from holdfast.store.history.handle import ChangeParts
 from holdfast.store.history.merge import MergeConflict as MergeConflict
 from holdfast.store.lease import Lease as Lease
@@ -44,9 +43,10 @@ from holdfast.store.read.find import Begins as Begins
 from holdfast.store.read.find import Range as Range
 from holdfast.store.rules.classes import Classed as Classed
 from holdfast.store.rules.ephemeral import Ephemeral as Ephemeral
-from holdfast.store.rules.gate_request import GateReading as GateReading
-from holdfast.store.rules.gate_request import GateRequest as GateRequest
-from holdfast.store.rules.gate_request import Operation as Operation
+from holdfast.store.rules.gates import Gate as Gate
+from holdfast.store.rules.gates import GateReading as GateReading
+from holdfast.store.rules.gates import GateRequest as GateRequest
+from holdfast.store.rules.gates import Operation as Operation
 from holdfast.store.rules.keep import Keep as Keep
 from holdfast.store.rules.lookup import Lookup as Lookup
 from holdfast.store.rules.owned import Owned as Owned

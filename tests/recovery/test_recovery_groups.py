@@ -20,7 +20,7 @@ from holdfast.errors import (
     ScopeNotFoundError,
 )
 from holdfast.storage.wrappers import Fault, Faulty
-from holdfast.store.commit.core import Core
+from holdfast.store.commit.group import Core
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
 

@@ -29,7 +29,7 @@ from holdfast.recovery.procedure import STANDARD
 from holdfast.recovery.records import RUNNING, Records, RecoveryStepResult, recovered_agents
 from holdfast.recovery.watchdog import Sighting
 from holdfast.store.commit.change import Change, Target
-from holdfast.store.commit.core import Core
+from holdfast.store.commit.group import Core
 from holdfast.store.history.handle import ChangeParts, StoreHandle
 from holdfast.store.names.cause import cause_now
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast import sync
 from holdfast.storage import open_storage
 from holdfast.storage.contract import LAST, Moment, Storage
-from holdfast.store.commit.core import seen_in
+from holdfast.store.commit.group import seen_in
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.names import rowkinds
 from holdfast.store.proof.verify_report import Finding

@@ -17,7 +17,7 @@ from holdfast.errors import (
     NewerFormatError,
     ReadOnlyError,
 )
-from holdfast.store.rules.gate_request import Operation
+from holdfast.store.rules.gates import Operation
 
 
 @pytest.fixture

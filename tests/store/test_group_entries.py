@@ -20,7 +20,7 @@ from holdfast.storage.wrappers import Around
 from holdfast.store.commit.change import Ticket
 from holdfast.store.journal import entry
 from holdfast.store.names import rowkinds
-from holdfast.store.rules.gate_request import Operation
+from holdfast.store.rules.gates import Operation
 
 
 def some_value(chance: random.Random, depth: int = 0) -> Any:

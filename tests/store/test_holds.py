@@ -18,7 +18,7 @@ from holdfast.checkpoints.create import make, release
 from holdfast.errors import HoldfastError, PrunedError, StillNeededError
 from holdfast.store.inner import mark_key
 from holdfast.store.names.items import Hold
-from holdfast.store.rules.gate_request import Operation
+from holdfast.store.rules.gates import Operation
 from holdfast.store.rules.reasons import REASONS
 from holdfast.sync.checkpoints import Checkpoints, Retention
 

@@ -17,7 +17,7 @@ from holdfast import sync
 from holdfast.errors import Conflict, OutcomeUnknown, Unavailable
 from holdfast.storage.contract import Batch
 from holdfast.store.commit.change import Change, Target, Ticket
-from holdfast.store.commit.group_commit import Committer
+from holdfast.store.commit.group import Committer
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
 
@@ -49,7 +49,7 @@ def waiting(store: sync.Store, key: str) -> Ticket:
     """A change of another thread that waits to be committed."""
     state = store.agent("a")
     target = Target(state._handle.place()[0], "main")
-    target.ops = [("set", key, store._core.split(store._core.ledger(target.scope), key, 1))]
+    target.ops = [("set", key, store._core.ledger(target.scope).splitter.split(1))]
     ticket = Ticket(Change([target], None))
     store._core.committer.submit(ticket)
     return ticket

@@ -20,9 +20,9 @@ from holdfast.errors import (
     LookupNotFoundError,
     ReadOnlyError,
 )
-from holdfast.store.commit import lookup_terms
 from holdfast.store.history import restore
 from holdfast.store.history.restore import rebuild_lookup
+from holdfast.store.read import lookup_terms
 from holdfast.store.rules.lookup import BUILT, TERMS
 
 BY_STATUS = Lookup("by_status", prefix="tasks/", terms={"status": "status", "due": "plan.due"})
@@ -408,7 +408,7 @@ def test_sticky_keys_keep_their_terms(
     place: Place, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """A restore leaves them alone, so the lookup must not go back for them either."""
-    monkeypatch.setattr("holdfast.store.commit.lookup_terms.MOST_KEPT", most)
+    monkeypatch.setattr("holdfast.store.read.lookup_terms.MOST_KEPT", most)
     store = place.open()
     state = store.agent("a")
     state.declare(Sticky("tasks/kept/"), BY_STATUS, BY_TAG)

@@ -15,12 +15,12 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.storage.wrappers import Fault, Faulty
-from holdfast.store.commit import lookup_terms
-from holdfast.store.commit.lookup_terms import Keeper
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.history.restore import rebuild_lookup
 from holdfast.store.names import rowkinds
 from holdfast.store.open import open_core
+from holdfast.store.read import lookup_terms
+from holdfast.store.read.lookup_terms import Keeper
 
 BY_KIND = Lookup("by_kind", prefix="v/", terms={"kind": "kind", "tag": "tags[]"})
 

@@ -9,9 +9,9 @@ from store_kit import Place, put_row, rows_of
 
 from holdfast import Lookup, Sticky, sync
 from holdfast.errors import DamagedRecordError, LimitExceededError, LookupNotBuiltError
-from holdfast.store.commit import lookup_terms
 from holdfast.store.history.restore import rebuild_lookup
 from holdfast.store.names import rowkinds
+from holdfast.store.read import lookup_terms
 from holdfast.store.rules.lookup import MOST_TERMS
 
 TAGS = Lookup("tags", "t/", {"tag": "[]"})

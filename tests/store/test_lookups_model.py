@@ -13,8 +13,8 @@ from store_kit import Place
 
 from holdfast import Begins, Lookup, Range, sync
 from holdfast.errors import LookupNotFoundError
-from holdfast.store.commit import lookup_terms
 from holdfast.store.journal import timeline as timeline_module
+from holdfast.store.read import lookup_terms
 from holdfast.store.rules.lookup import LONG
 
 FLAT = Lookup("flat", prefix="v/", terms={"kind": "kind", "rank": "at.rank"})

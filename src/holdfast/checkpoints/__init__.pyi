@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from holdfast.checkpoints.checkpoint_group import Group
 from holdfast.checkpoints.create import CheckpointResult
 from holdfast.checkpoints.export_file import Export as Export
 from holdfast.checkpoints.export_import import Imported as Imported
-from holdfast.checkpoints.group import Group
 from holdfast.checkpoints.locate import Description
 from holdfast.checkpoints.operation import AsyncOperationBlock
 from holdfast.checkpoints.policy.optimizer import Cost, Proposal

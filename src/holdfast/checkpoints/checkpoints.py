@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from holdfast.checkpoints import checkpoint_group as groups
 from holdfast.checkpoints import create as making
-from holdfast.checkpoints import group as groups
 from holdfast.checkpoints import locate as locating
 from holdfast.checkpoints import restore_request as restoring
 from holdfast.checkpoints.operation import Operating, OperationBlock, finish

@@ -355,7 +355,7 @@ class Bringing:
             self.backup[:] = [
                 handle.history.signed(stage, Body(body.time, [op], [], body.cause)),
             ]
-            stage.add(core.prepared(stage.ledger, target), body)
+            stage.add(target.prepared(stage.ledger), body)
             self.root[:] = [stage.fold()]
 
         target.special, target.backup, target.create = special, True, now is None

@@ -218,7 +218,7 @@ def stand(main: LineHandle, change: Change, point: Any) -> None:
 
     def special(stage: Stage, body: Body) -> None:
         stand_on(stage, line, sequence, anchors)
-        stage.add(main.core.prepared(stage.ledger, target), body)
+        stage.add(target.prepared(stage.ledger), body)
 
     target.special = special
 

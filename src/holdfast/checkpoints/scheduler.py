@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.checkpoints.group import Saved, Wanted, save_all, still
+from holdfast.checkpoints.checkpoint_group import Saved, Wanted, save_all, still
 from holdfast.checkpoints.policy.policies import Policies
 from holdfast.checkpoints.policy.policy_engine import Engine
 from holdfast.checkpoints.retention import Retention, RetentionRule

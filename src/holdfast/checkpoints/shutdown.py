@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
+from holdfast.checkpoints.checkpoint_group import Wanted, save_all, switched_off
 from holdfast.checkpoints.checkpoint_keys import COLLECTED
-from holdfast.checkpoints.group import Wanted, save_all, switched_off
 from holdfast.checkpoints.schedule import Target, target_of
 from holdfast.errors import InvalidInputError
 from holdfast.store.inner import Book, Change, Core, Gate, LineHandle, Written

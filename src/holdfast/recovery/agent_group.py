@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 from holdfast.agents.handover import Handovers
 from holdfast.agents.mailbox_records import letters_taken_back
-from holdfast.checkpoints.group import Group, group_of
+from holdfast.checkpoints.checkpoint_group import Group, group_of
 from holdfast.checkpoints.locate import Lineage, candidates
 from holdfast.checkpoints.request import Locator
 from holdfast.errors import CheckpointNotFoundError, InvalidInputError, RecoveryFailedError
@@ -245,7 +245,7 @@ class Together:
 
         def special(stage: Stage, body: Body) -> None:
             restores(stage, body)
-            stage.add(core.prepared(stage.ledger, inbox), Body(body.time, [], [], body.cause))
+            stage.add(inbox.prepared(stage.ledger), Body(body.time, [], [], body.cause))
 
         target.special = special
 

@@ -173,7 +173,7 @@ def sign_along(handle: LineHandle, change: Change, sign: Plan) -> None:
     assert signs is not None
 
     def special(stage: Stage, body: Body) -> None:
-        stage.add(handle.core.prepared(stage.ledger, target), body)
+        stage.add(target.prepared(stage.ledger), body)
         signs(stage, Body(body.time, [], [], body.cause))
 
     target.special = special

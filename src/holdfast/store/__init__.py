@@ -11,15 +11,15 @@ index of references says which values are current.
   is long.
 - **Atom** (`tree.value`): the encoded bytes of a value, or of a part of a long one.
 - **Directory** (`journal.directory`): the scopes of an open store, opened when they are asked for;
-  **Core** (`commit.core`) is that with all that changes them.
+  **Core** (`commit.group`) is that with all that changes them.
 - **Ledger** (`journal.ledger`): one scope, opened: its keys, its trees, its records.
 - **Timeline** (`journal.timeline`): one line of a scope's history as it is held in memory: the
   newest folded index and an overlay of the changes since.
 - **Change** (`commit.change`): what a caller asks for; the entry is what became of it.
-- **Committer** (`commit.group_commit`): puts all changes waiting at one moment into one storage
+- **Committer** (`commit.group`): puts all changes waiting at one moment into one storage
   commit.
 - **Tagged JSON** (`tree.json`): values that plain JSON would change, so that they come back.
-- **Gate** (`commit.gates`): what stands in front of and behind every change.
+- **Gate** (`rules.gates`): what stands in front of and behind every change.
 - **Owned** (`rules.owned`): which keys a feature has, and what becomes of them: the one table that
   restore, merge, revert, copies, prune and recovery read. The store itself knows no feature.
 - **Book** (`store.book`): the records of a feature in one state, read and written by steps.

@@ -45,7 +45,7 @@ from holdfast.errors import (
     NewerFormatError,
     StateIntegrityError,
 )
-from holdfast.store.commit.core import Core
+from holdfast.store.commit.group import Core
 from holdfast.store.history.handle import UPDATES, ChangeParts, LineHandle, StoreHandle
 from holdfast.store.journal.lifetime import asked_terms
 from holdfast.store.names.arguments import check_function, check_own, unawaited
@@ -55,7 +55,7 @@ from holdfast.store.names.items import Page
 from holdfast.store.names.scope import owned_key
 from holdfast.store.read.change_block import ScopedChange
 from holdfast.store.read.find import question
-from holdfast.store.rules.gate_request import Operation
+from holdfast.store.rules.gates import Operation
 from holdfast.store.rules.keep import Keep, trim_of
 from holdfast.store.rules.owned import Owned
 from holdfast.store.rules.sticky import Sticky

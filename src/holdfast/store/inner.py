@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, overload
 from holdfast.exports import lazy
 
 if TYPE_CHECKING:
-    from holdfast.store.commit.core import Core
+    from holdfast.store.commit.group import Core
     from holdfast.store.history.handle import LineHandle, StoreHandle
     from holdfast.store.state import View
     from holdfast.store.state_async import View as AsyncView
@@ -30,10 +30,9 @@ HOMES = {
         "look own_change own_step own_steps run_parts sticky stored"
     ),
     "holdfast.store.commit.change": (
-        "Change Outcome Target Ticket Written content_of id_tag row_of seal_outcome"
+        "Change Outcome Target Ticket Written build_change content_of id_tag row_of seal_outcome"
     ),
-    "holdfast.store.commit.core": "Core build_change seen_in",
-    "holdfast.store.commit.gates": "Gate Gates",
+    "holdfast.store.commit.group": "Core seen_in",
     "holdfast.store.names.meter": (
         "CHECKPOINTS EVENTS_LOGGED HOOKS RECOVERIES TRANSITIONS Meter Metrics"
     ),
@@ -83,7 +82,7 @@ HOMES = {
     "holdfast.store.rules": "keep",
     "holdfast.store.rules.classes": "SENSITIVE Classed Rules",
     "holdfast.store.rules.ephemeral": "ephemeral_prefixes",
-    "holdfast.store.rules.gate_request": "Asked GateReading GateRequest Operation",
+    "holdfast.store.rules.gates": "Asked Gate GateReading GateRequest Gates Operation",
     "holdfast.store.rules.keep": "kept_past trim_of",
     "holdfast.store.rules.owned": "TABLE Owned",
     "holdfast.store.rules.lookup": "BUILT TERMS Lookup count_keys derived encode_term",

@@ -33,8 +33,8 @@ from holdfast.errors import (
 from holdfast.seal.subject_keys import ERASED
 from holdfast.storage.contract import Batch
 from holdfast.storage.rows import ATTEMPTS, again
-from holdfast.store.commit.change import Change, Target
-from holdfast.store.commit.core import Core, ask_gates
+from holdfast.store.commit.change import Change, Target, ask_gates
+from holdfast.store.commit.group import Core
 from holdfast.store.commit.stage import Stage, stand_beside_pruning
 from holdfast.store.history.handle import LineHandle
 from holdfast.store.journal.entry import Body
@@ -50,7 +50,7 @@ from holdfast.store.names.whole_files import Path, check_path, whole_file
 from holdfast.store.read.reader import Reader
 from holdfast.store.rules.classes import SENSITIVE
 from holdfast.store.rules.ephemeral import refuse_ephemeral
-from holdfast.store.rules.gate_request import GateRequest, Operation
+from holdfast.store.rules.gates import GateRequest, Operation
 from holdfast.store.rules.subjects import erased
 from holdfast.store.rules.upload_pins import Pin
 from holdfast.store.tree import refs

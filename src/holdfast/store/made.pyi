@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from holdfast import Change, Watch
-from holdfast.store.commit.gates import Gate
 from holdfast.store.history.blame import Blamed
 from holdfast.store.history.handle import LineHandle, StoreHandle
 from holdfast.store.history.merge import Merged, Strategy
@@ -36,7 +35,7 @@ from holdfast.store.names.whole_files import Path
 from holdfast.store.proof.prove import Proof
 from holdfast.store.proof.verify_report import Report
 from holdfast.store.read.reader import Reader
-from holdfast.store.rules.gate_request import Asked, Operation
+from holdfast.store.rules.gates import Asked, Gate, Operation
 from holdfast.store.state_async import ChangePart, ReadStream, State, View, WriteStream
 from holdfast.store.tree.difference import Diff
 from holdfast.store.upkeep.rotate import Keyring, MasterRotated, Resealed

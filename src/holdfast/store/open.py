@@ -46,7 +46,7 @@ from holdfast.storage import (
 )
 from holdfast.storage.contract import Batch, Moment, Storage
 from holdfast.storage.redis import FORM, Address, Cached, RedisCache, check_driver
-from holdfast.store.commit.core import Core
+from holdfast.store.commit.group import Core
 from holdfast.store.journal.entry import split_row
 from holdfast.store.journal.ledger import Found, Ledger, Wanted
 from holdfast.store.names import rowkinds
@@ -54,6 +54,7 @@ from holdfast.store.names.arguments import check_filters, check_flag, check_text
 from holdfast.store.names.cells import row_at
 from holdfast.store.names.clock import Clock
 from holdfast.store.names.meter import CACHE, Meter
+from holdfast.store.read.lookup_terms import keep_lookups
 
 # ---- open cache ---------------------------------------------------------------------------------
 # Putting a cache in front of a store while it is opened.
@@ -463,6 +464,7 @@ class Opening:
             signer=signer,
             codec=Codec(self.registry, self.limits),
             clock=self.clock,
+            lookups=keep_lookups,
             read_only=self.read_only,
         )
         if isinstance(storage, Cached):

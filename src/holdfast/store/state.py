@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Conflict, DamagedRecordError, InvalidInputError
 from holdfast.storage.rows import ATTEMPTS
-from holdfast.store.commit import lookup_terms
 from holdfast.store.commit.change import Written
-from holdfast.store.commit.core import Core
+from holdfast.store.commit.group import Core
 from holdfast.store.history.checkpoint import Plan
 from holdfast.store.history.handle import UPDATES, ChangeParts, LineHandle, plan_trim
 from holdfast.store.history.restore import (
@@ -51,13 +50,14 @@ from holdfast.store.names.items import (
     TimelineInfo,
 )
 from holdfast.store.names.scope import RESERVED, Scope, check_key
+from holdfast.store.read import lookup_terms
 from holdfast.store.read.change_block import ScopedChange
 from holdfast.store.read.find import question
 from holdfast.store.read.reader import anew
 from holdfast.store.read.watch import Watch
 from holdfast.store.rules.classes import Classed
 from holdfast.store.rules.ephemeral import Ephemeral
-from holdfast.store.rules.gate_request import Operation
+from holdfast.store.rules.gates import Operation
 from holdfast.store.rules.keep import trim_of
 from holdfast.store.rules.lookup import Lookup
 from holdfast.store.rules.sticky import sticky_along

@@ -22,7 +22,7 @@ from holdfast.storage.contract import Storage
 from holdfast.store import state as blocking
 from holdfast.store.commit.change import Change as Asked
 from holdfast.store.commit.change import Ticket
-from holdfast.store.commit.core import Core
+from holdfast.store.commit.group import Core
 from holdfast.store.history.checkpoint import Plan
 from holdfast.store.history.handle import LineHandle
 from holdfast.store.journal.lifetime import asked_terms

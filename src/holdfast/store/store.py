@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.store.commit.change import Written
-from holdfast.store.commit.gates import Gate
 from holdfast.store.history.checkpoint import Plan
 from holdfast.store.history.handle import ChangeParts, StoreHandle
 from holdfast.store.lease import Asking, Lease, LeaseInfo, check_name, taking
@@ -21,6 +20,7 @@ from holdfast.store.names.scope import Scope
 from holdfast.store.proof.witness import make_witness, store_identity, store_stats
 from holdfast.store.read.change_block import ScopedChange
 from holdfast.store.read.watch import Follower, Place, Watch
+from holdfast.store.rules.gates import Gate
 from holdfast.store.state import State, committed, run_plan
 from holdfast.store.upkeep.erase import erase_scope
 

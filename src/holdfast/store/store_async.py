@@ -13,7 +13,7 @@ from holdfast.seal.codec import ValueLimits
 from holdfast.seal.registry import Registry
 from holdfast.storage.contract import Storage
 from holdfast.store import store as blocking
-from holdfast.store.commit.core import Core
+from holdfast.store.commit.group import Core
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.names.clock import Clock
 from holdfast.store.names.face import made

@@ -24,8 +24,8 @@ from holdfast.agents.loop.decide import (
     step_of,
 )
 from holdfast.agents.mailbox import Mail, Mailbox, Reruns
+from holdfast.checkpoints.checkpoint_group import Wanted, save_all
 from holdfast.checkpoints.create import make, release
-from holdfast.checkpoints.group import Wanted, save_all
 from holdfast.checkpoints.request import CheckpointRequest
 from holdfast.checkpoints.retention import stand
 from holdfast.errors import (

@@ -22,8 +22,8 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from holdfast.checkpoints.checkpoint_group import Saved, Wanted, save_all, switched_off
 from holdfast.checkpoints.checkpoint_keys import POLICIES
-from holdfast.checkpoints.group import Saved, Wanted, save_all, switched_off
 from holdfast.checkpoints.policy.policy import (
     CIPHER,
     MADE_BY,

@@ -163,6 +163,11 @@ class Stage:
         declared, which may be just what cannot be read."""
         return None if self.unruled or key.startswith(PREFIX) else self.declared.rule(key)
 
+    def ephemeral(self, key: str) -> bool:
+        """Whether a key lives in the process only."""
+        rule = self.rule(key)
+        return rule is not None and rule.ephemeral
+
     @property
     def declared(self) -> Declared:
         """What is declared of the scope after the entries staged so far."""

@@ -18,8 +18,7 @@ from holdfast.errors import (
 )
 from holdfast.storage.rows import each
 from holdfast.store.commit.change import Change, Fork, Target, Written
-from holdfast.store.commit.core import Core
-from holdfast.store.commit.lookup_terms import all_built, terms_of_kept
+from holdfast.store.commit.group import Core
 from holdfast.store.commit.stage import Keep, Packer, Sign, Stage, stand_on, sticky_of
 from holdfast.store.history.diff import diff_states, index_of
 from holdfast.store.history.merge_values import classes_along, declare_along
@@ -45,6 +44,7 @@ from holdfast.store.names.arguments import (
 from holdfast.store.names.cause import Cause
 from holdfast.store.names.items import TYPES, Checkpoint, Entry, Restored, TimelineInfo
 from holdfast.store.names.scope import Scope, check_key
+from holdfast.store.read.lookup_terms import all_built, terms_of_kept
 from holdfast.store.read.points import NO_CAUSE, Points, public_entry
 from holdfast.store.read.reader import Reader, microseconds, moment
 from holdfast.store.rules.lookup import count_keys, derived
@@ -286,7 +286,7 @@ class History:
         packer = Packer(stage.ledger, stage.timeline.number, stage.sequence + 1)
         more = terms_of_kept(stage, packer, root, done.keys)
         if there is not None:
-            more += declare_along(self.core, stage, packer, there)
+            more += declare_along(stage, packer, there)
         if more:
             body.ops += more
             done = done._replace(root=stage.fold())

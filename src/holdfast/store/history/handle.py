@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.errors import InvalidInputError, ReadOnlyError, ScopeNotFoundError
-from holdfast.store.commit.change import Change, Target, Written
-from holdfast.store.commit.core import Core, ask_gates, build_change
+from holdfast.store.commit.change import Change, Target, Written, ask_gates, build_change
+from holdfast.store.commit.group import Core
 from holdfast.store.commit.stage import Keep, Stage, sticky_of
 from holdfast.store.history.checkpoint import History, Plan
 from holdfast.store.history.diff import diff_states, index_of
@@ -37,7 +37,7 @@ from holdfast.store.names.scope import KINDS, Scope, check_key, known_key
 from holdfast.store.names.threads import MUCH, leave_loop
 from holdfast.store.read.change_block import ScopedChange
 from holdfast.store.read.reader import Reader, microseconds, moment
-from holdfast.store.rules.gate_request import GateRequest, Operation
+from holdfast.store.rules.gates import GateRequest, Operation
 from holdfast.store.rules.keep import going
 from holdfast.store.rules.reasons import DELETE, check_unmarked
 from holdfast.store.rules.sticky import sticky_along

@@ -26,7 +26,7 @@ from holdfast.errors import (
     MergeConflictError,
     PrunedError,
 )
-from holdfast.store.commit.core import build_change
+from holdfast.store.commit.change import build_change
 from holdfast.store.history.checkpoint import History
 from holdfast.store.history.diff import expiry_changes
 from holdfast.store.history.handle import UPDATES, LineHandle
@@ -45,7 +45,7 @@ from holdfast.store.names.scope import Scope
 from holdfast.store.read.reader import Reader, rules_of
 from holdfast.store.rules.classes import sensitive
 from holdfast.store.rules.ephemeral import ephemeral_prefixes
-from holdfast.store.rules.gate_request import Operation
+from holdfast.store.rules.gates import Operation
 from holdfast.store.rules.lookup import derived
 from holdfast.store.rules.owned import TABLE, Owned
 from holdfast.store.rules.sticky import sticky_prefixes

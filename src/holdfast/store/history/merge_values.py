@@ -28,7 +28,6 @@ from holdfast.store.tree.difference import DELETED, identity, into, same
 from holdfast.store.tree.sequence import aligned
 
 if TYPE_CHECKING:
-    from holdfast.store.commit.core import Core
     from holdfast.store.commit.stage import Packer, Stage
     from holdfast.store.journal.timeline import Timeline
 
@@ -154,11 +153,11 @@ def classes_along(there: Iterable[Timeline], here: Declared) -> list[Classed]:
     return [one for one in found if one.class_ == SENSITIVE and one.prefix not in known]
 
 
-def declare_along(core: Core, stage: Stage, packer: Packer, there: Iterable[Timeline]) -> list[Any]:
+def declare_along(stage: Stage, packer: Packer, there: Iterable[Timeline]) -> list[Any]:
     """Behind a restore, in its entry: operations by which what is sensitive there stays so."""
     ops: list[Any] = []
     for one in classes_along(there, stage.declared):
-        part = core.split(stage.ledger, one.key, one.data())
+        part = stage.ledger.splitter.split(one.data())
         operate(stage, stage.sequence + 1, ("set", one.key, part), packer, ops)
     return ops
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.errors import Conflict, HoldfastError, LookupNotFoundError
 from holdfast.store.commit.change import Change, Target, Written
-from holdfast.store.commit.lookup_terms import Step, check_values, declared_lookup, present
 from holdfast.store.commit.stage import Keep, Stage, sticky_of
 from holdfast.store.history.diff import index_of
 from holdfast.store.history.handle import UPDATES, ChangeParts, LineHandle
@@ -19,8 +18,9 @@ from holdfast.store.names.cause import cause_now
 from holdfast.store.names.items import Restored
 from holdfast.store.names.threads import safe_point, undivided
 from holdfast.store.read.change_block import ScopedChange, exact, put
+from holdfast.store.read.lookup_terms import Step, check_values, declared_lookup, present
 from holdfast.store.read.reader import Reader
-from holdfast.store.rules.gate_request import Asked, Operation
+from holdfast.store.rules.gates import Asked, Operation
 from holdfast.store.rules.lookup import BUILT, Lookup, check_lookup_name
 from holdfast.store.rules.owned import TABLE, Owned
 from holdfast.store.rules.sticky import sticky_along

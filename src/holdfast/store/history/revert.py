@@ -22,8 +22,7 @@ from holdfast.errors import (
     TimelineNotFoundError,
 )
 from holdfast.storage.rows import each
-from holdfast.store.commit.change import Written
-from holdfast.store.commit.core import build_change
+from holdfast.store.commit.change import Written, build_change
 from holdfast.store.history.handle import UPDATES, LineHandle, StoreHandle
 from holdfast.store.history.restore import restore_state, told
 from holdfast.store.journal import entry as entries
@@ -40,7 +39,7 @@ from holdfast.store.names.scope import RESERVED, Scope
 from holdfast.store.read.reader import masks
 from holdfast.store.read.watch import Follower
 from holdfast.store.rules.ephemeral import ephemeral_prefixes
-from holdfast.store.rules.gate_request import Asked, Operation
+from holdfast.store.rules.gates import Asked, Operation
 from holdfast.store.rules.lookup import derived
 from holdfast.store.rules.owned import TABLE, Owned
 from holdfast.store.rules.sticky import sticky_prefixes

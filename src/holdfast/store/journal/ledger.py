@@ -138,7 +138,7 @@ class Ledger:
         self.pruning: dict[int, Floor] = {}
         """Floors that this process is about to set."""
         self.terms: dict[tuple[bytes, str], tuple[bytes, frozenset[str]]] = {}
-        """What a lookup and a key gave for a ref: see `store.commit.lookup_terms`."""
+        """What a lookup and a key gave for a ref: see `store.read.lookup_terms`."""
         self.birth: list[tuple[bytes, bytes]] | None = None
         """Rows that bring the scope into being, until its first commit."""
         self.ring_birth: list[tuple[bytes, bytes]] = []

@@ -17,7 +17,7 @@ from holdfast.errors import Conflict, InvalidInputError
 from holdfast.seal.signer import Signer
 from holdfast.storage.contract import Batch
 from holdfast.storage.rows import again
-from holdfast.store.commit.core import Core
+from holdfast.store.commit.group import Core
 from holdfast.store.journal import entry
 from holdfast.store.journal.entry import Envelope
 from holdfast.store.journal.ledger import Ledger

@@ -19,7 +19,7 @@ from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.cells import Swap, cell_at, swap_cells
 
 if TYPE_CHECKING:
-    from holdfast.store.commit.core import Core
+    from holdfast.store.commit.group import Core
 
 ATTEMPTS = 50
 

@@ -22,7 +22,7 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.seal.signer import parse_identity
-from holdfast.store.commit.core import Core
+from holdfast.store.commit.group import Core
 from holdfast.store.journal.entry import Envelope
 from holdfast.store.journal.floor import Stated, stated
 from holdfast.store.journal.ledger import Ledger

@@ -13,7 +13,6 @@ import msgspec
 
 from holdfast.errors import NewerFormatError, StateIntegrityError
 from holdfast.storage.rows import each
-from holdfast.store.commit.lookup_terms import Progress, Terms, read_progress
 from holdfast.store.history.checkpoint import check_values, leaves
 from holdfast.store.journal import entry
 from holdfast.store.journal.entry import Body, Envelope
@@ -45,6 +44,7 @@ from holdfast.store.names.cells import cell_at
 from holdfast.store.proof.verify_nodes import NodeCheck, UploadCheck, damaged_row, newest_index
 from holdfast.store.proof.verify_report import DAMAGE, KnownLoss
 from holdfast.store.proof.verify_rows import Head, Verification
+from holdfast.store.read.lookup_terms import Progress, Terms, read_progress
 from holdfast.store.rules.lookup import Lookup
 from holdfast.store.tree import refs
 from holdfast.store.tree.tree import Node

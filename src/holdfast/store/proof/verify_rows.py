@@ -22,7 +22,7 @@ from holdfast.seal.subject_keys import holds_subject, read_subject, says_erased
 from holdfast.storage.contract import Storage
 from holdfast.storage.rows import each
 from holdfast.store.commit.change import row_of
-from holdfast.store.commit.core import Core
+from holdfast.store.commit.group import Core
 from holdfast.store.journal import entry
 from holdfast.store.journal.directory import Tombstone, numbered, read_tombstone
 from holdfast.store.journal.entry import Body

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.errors import InvalidInputError, Unavailable
 from holdfast.seal.signer import Identity, Signer, format_identity
-from holdfast.store.commit.core import Core
+from holdfast.store.commit.group import Core
 from holdfast.store.journal.feed import LANES
 
 _PREFIX = "holdfast-witness1:"

@@ -27,7 +27,7 @@ from holdfast.store.names.scope import Scope, check_key
 from holdfast.store.read.find import question
 from holdfast.store.read.reader import Reader
 from holdfast.store.rules.classes import SENSITIVE, class_of
-from holdfast.store.rules.gate_request import Asked, Operation
+from holdfast.store.rules.gates import Asked, Operation
 from holdfast.store.rules.keep import going, trim_of
 from holdfast.store.rules.lookup import Lookup
 from holdfast.store.rules.subjects import erased

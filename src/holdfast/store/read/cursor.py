@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.errors import DamagedRecordError
 from holdfast.storage.rows import each
-from holdfast.store.commit.core import Core
+from holdfast.store.commit.group import Core
 from holdfast.store.lease import Lease
 from holdfast.store.names import rowkinds
 from holdfast.store.names.cells import cell_at, swap_cells

@@ -17,10 +17,10 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from holdfast.errors import InvalidInputError, LookupNotBuiltError, LookupNotFoundError
 from holdfast.seal.ring import subkey
-from holdfast.store.commit.lookup_terms import Terms, read_progress
 from holdfast.store.journal.slot import Slot
 from holdfast.store.journal.timeline import timeline_range
 from holdfast.store.names.arguments import check_filters, check_limit
+from holdfast.store.read.lookup_terms import Terms, read_progress
 from holdfast.store.rules.lookup import (
     AFTER,
     EACH,

@@ -21,7 +21,7 @@ from holdfast.errors import (
     TimelineNotFoundError,
 )
 from holdfast.storage.rows import each
-from holdfast.store.commit.core import Core
+from holdfast.store.commit.group import Core
 from holdfast.store.journal import entry
 from holdfast.store.journal.entry import Body, Envelope
 from holdfast.store.journal.floor import floor_of, pruned

@@ -23,7 +23,8 @@ from holdfast.errors import (
 )
 from holdfast.seal.codec import Codec, convert
 from holdfast.seal.subject_keys import ERASED
-from holdfast.store.commit.core import Core, refresh
+from holdfast.store.commit.change import refresh
+from holdfast.store.commit.group import Core
 from holdfast.store.journal.declared import NOTHING, Declared
 from holdfast.store.journal.entry import Body
 from holdfast.store.journal.floor import Anew, floor_of, pruned
@@ -46,7 +47,7 @@ from holdfast.store.names.threads import leave_loop
 from holdfast.store.read.find import Question, Search
 from holdfast.store.rules.classes import SENSITIVE, Classed, Rules, class_by, class_of, sensitive
 from holdfast.store.rules.ephemeral import Box, Held
-from holdfast.store.rules.gate_request import GateReading
+from holdfast.store.rules.gates import GateReading
 from holdfast.store.rules.lookup import derived, passed_over
 from holdfast.store.rules.subjects import Kept, erased, kept_subject
 from holdfast.store.tree import refs

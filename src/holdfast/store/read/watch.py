@@ -29,7 +29,7 @@ from holdfast.errors import (
     ScopeNotFoundError,
 )
 from holdfast.storage.rows import Read, each, pages
-from holdfast.store.commit.core import Core
+from holdfast.store.commit.group import Core
 from holdfast.store.journal.directory import erased_since, numbers_of
 from holdfast.store.journal.entry import Body, Envelope
 from holdfast.store.journal.feed import LANES, FeedItem, Lanes

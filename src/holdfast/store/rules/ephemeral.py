@@ -72,9 +72,8 @@ class Staged(Protocol):
     def now(self) -> int:
         """The time by which expiry is judged."""
 
-    @property
-    def declared(self) -> Declared:
-        """What is declared of the scope."""
+    def ephemeral(self, key: str) -> bool:
+        """Whether a key lives in the process only."""
 
     def version(self, key: str) -> int:
         """The entry that wrote a key, 0 if it is absent."""
@@ -163,7 +162,7 @@ class Ephemerals:
 
     def version(self, stage: Staged, key: str) -> int:
         """The version of a key, ephemeral or stored, that the next entry rests on."""
-        if stage.declared and key.startswith(ephemeral_prefixes(stage.declared)):
+        if stage.ephemeral(key):
             slot = self._slots(stage).get(key)
             return slot.sequence if slot is not None and not slot.over(stage.now) else 0
         return stage.version(key)
@@ -175,21 +174,20 @@ class Ephemerals:
 
     def route(
         self, ops: Sequence[tuple[Any, ...]], stage: Staged, time: int, cause: Cause | None
-    ) -> tuple[Sequence[tuple[Any, ...]], Made, list[Any]]:
+    ) -> tuple[list[tuple[Any, ...]], Made, list[Any]]:
         """Take the ephemeral keys out of what is to become an entry.
 
         Gives what is left, what the keys become once the rest is committed, and an answer for
         each operation on them as an entry's would be.
         """
-        prefixes = ephemeral_prefixes(stage.declared)
-        mine = [op for op in ops if op[1].startswith(prefixes)]
-        if not mine:
-            return ops, {}, []
-        others = [op for op in ops if not op[1].startswith(prefixes)]
+        others: list[tuple[Any, ...]] = []
         slots = self._slots(stage)
         made: Made = {}
         answers: list[Any] = []
-        for op in mine:
+        for op in ops:
+            if not stage.ephemeral(op[1]):
+                others.append(op)
+                continue
             old = made[op[1]] if op[1] in made else slots.get(op[1])
             if old is not None and old.over(stage.now):
                 old = None

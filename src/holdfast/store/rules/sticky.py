@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from holdfast.errors import InvalidInputError
 from holdfast.store.journal.declared import PREFIX, Declared, PrefixDeclaration
-from holdfast.store.rules.gate_request import Operation
+from holdfast.store.rules.gates import Operation
 from holdfast.store.rules.owned import TABLE
 
 

@@ -63,7 +63,7 @@ from holdfast.store.names.cells import cell_at
 from holdfast.store.names.items import ErasedSubject
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.threads import leave_loop
-from holdfast.store.rules.gate_request import Operation
+from holdfast.store.rules.gates import Operation
 from holdfast.store.tree import refs
 from holdfast.store.tree.difference import Diff, Difference, same, value_changes
 

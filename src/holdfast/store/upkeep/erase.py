@@ -32,7 +32,7 @@ from holdfast.errors import (
 from holdfast.storage.contract import Batch
 from holdfast.storage.rows import Row, again, each, pages
 from holdfast.store.commit.change import Outcome, row_of, scope_tag
-from holdfast.store.commit.core import Core
+from holdfast.store.commit.group import Core
 from holdfast.store.history.handle import LineHandle, StoreHandle
 from holdfast.store.journal import entry
 from holdfast.store.journal.directory import (
@@ -50,7 +50,7 @@ from holdfast.store.names.arguments import check_flag
 from holdfast.store.names.cause import cause_now
 from holdfast.store.names.items import Erased, ErasedSubject
 from holdfast.store.names.scope import Scope, beside
-from holdfast.store.rules.gate_request import GateRequest, Operation
+from holdfast.store.rules.gates import GateRequest, Operation
 from holdfast.store.rules.subjects import check_subject
 from holdfast.store.upkeep.holds import refuse_held
 from holdfast.store.upkeep.prune import taken_over

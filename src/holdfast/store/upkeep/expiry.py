@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.errors import Conflict, ScopeNotFoundError, StateIntegrityError, TimelineNotFoundError
-from holdfast.store.commit.core import judging
+from holdfast.store.commit.change import judging
 from holdfast.store.commit.stage import Stage
 from holdfast.store.history.handle import LineHandle, StoreHandle
 from holdfast.store.journal import directory

@@ -48,7 +48,7 @@ from holdfast.store.rules.reasons import (
 from holdfast.store.rules.upload_pins import SWEPT
 
 if TYPE_CHECKING:
-    from holdfast.store.commit.core import Core
+    from holdfast.store.commit.group import Core
     from holdfast.store.commit.stage import Stage
     from holdfast.store.journal.ledger import Ledger
     from holdfast.store.journal.timeline import Timeline

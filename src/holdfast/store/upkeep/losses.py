@@ -27,7 +27,7 @@ from holdfast.errors import Conflict, InvalidInputError, StateIntegrityError
 from holdfast.storage.contract import Batch
 from holdfast.storage.rows import pages
 from holdfast.store.commit.change import Change, Target
-from holdfast.store.commit.core import Core
+from holdfast.store.commit.group import Core
 from holdfast.store.commit.stage import Stage
 from holdfast.store.history.handle import LineHandle
 from holdfast.store.journal import entry as entries

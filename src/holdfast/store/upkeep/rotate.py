@@ -34,7 +34,7 @@ from holdfast.seal.ring import ID, RETIRED, SCOPE, SUBJECT, Ring, epoch_of, gene
 from holdfast.storage.contract import Batch
 from holdfast.storage.rows import Row, again, each, pages
 from holdfast.store.commit.change import Change, Target
-from holdfast.store.commit.core import Core
+from holdfast.store.commit.group import Core
 from holdfast.store.commit.stage import Stage
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.journal import entry

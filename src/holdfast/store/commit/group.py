@@ -2,7 +2,8 @@
 
 Entries are built here, on the newest state, one after the other, so that a change which only
 writes is never in conflict: it is built on whatever came before it. A change that read
-something is checked against it here, and fails alone.
+something is checked against it here, and fails alone. `Core` is whose changes they are: what all
+handles of one open store share.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 import gc
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -21,11 +23,13 @@ from holdfast.errors import (
     DamagedIndexError,
     DamagedRecordError,
     HoldfastError,
-    InternalError,
     InvalidInputError,
     OutcomeUnknown,
     Unavailable,
 )
+from holdfast.seal.codec import Codec
+from holdfast.seal.ring import Ring
+from holdfast.seal.signer import Signer
 from holdfast.storage.contract import Batch, Storage
 from holdfast.store.commit.change import (
     Change,
@@ -34,31 +38,42 @@ from holdfast.store.commit.change import (
     Target,
     Ticket,
     Written,
+    answer_of,
     change_tag,
+    check_expected,
+    failure,
     find_outcome,
     id_tag,
+    interrupted,
+    keyless,
+    name_each_other,
     outcome,
+    outrun,
     seal_outcome,
 )
-from holdfast.store.commit.lookup_terms import keep_lookups
-from holdfast.store.commit.stage import Stage, staged_length
+from holdfast.store.commit.stage import Lookups, Stage
 from holdfast.store.journal import timeline as lines
-from holdfast.store.journal.declared import NOTHING, PREFIX
+from holdfast.store.journal.declared import KINDS, NOTHING, PREFIX
 from holdfast.store.journal.directory import Directory
 from holdfast.store.journal.entry import Body, same_entry
 from holdfast.store.journal.feed import FeedItem, Lanes
 from holdfast.store.journal.floor import Anew
-from holdfast.store.journal.ledger import Ledger, gone
+from holdfast.store.journal.ledger import Ledger, RowCache, gone
 from holdfast.store.journal.timeline import Timeline
-from holdfast.store.lease import Fence
-from holdfast.store.names import rowkinds
-from holdfast.store.names.meter import COMMITS, MOST_TOLD, SAVED, SAVES
+from holdfast.store.lease import Fence, Leases
+from holdfast.store.names import background, rowkinds
+from holdfast.store.names.clock import Clock
+from holdfast.store.names.meter import COMMITS, MOST_TOLD, SAVED, SAVES, Meter
 from holdfast.store.names.threads import SHORT, Breath
-from holdfast.store.rules.ephemeral import Ephemerals, Made, ephemeral_prefixes
-from holdfast.store.rules.keep import going
-
-if TYPE_CHECKING:
-    from holdfast.store.commit.core import Core
+from holdfast.store.rules.classes import Classed
+from holdfast.store.rules.ephemeral import Ephemeral, Ephemerals, Made
+from holdfast.store.rules.gates import Gates
+from holdfast.store.rules.keep import Keep
+from holdfast.store.rules.lookup import Lookup
+from holdfast.store.rules.sticky import Sticky
+from holdfast.store.rules.subjects import Subjects
+from holdfast.store.rules.upload_pins import Pins
+from holdfast.store.tree.split import MemoCache
 
 GROUP = 1024
 ATTEMPTS = 200
@@ -226,6 +241,7 @@ class Committer:
     def _built(self, group: list[Ticket], blind: bool) -> Attempt:
         """An attempt at as much of a group as can be committed together."""
         attempt = Attempt(self._core, None if blind else self._core.storage.version())
+        failed: Ticket | None = None
         many, breath = len(group) > MANY, None
         if many and threading.current_thread() is not threading.main_thread():
             breath = Breath(SHORT)
@@ -238,22 +254,15 @@ class Committer:
                 gc.disable()
             for ticket in group:
                 if not ticket.done and not attempt.build(ticket):
-                    return self._without(group, ticket)
+                    failed = ticket
+                    break
                 if breath is not None:
                     breath()  # an event loop would wait for the next 5 ms of this thread
         finally:
             if paused:
                 gc.enable()
-        return attempt
-
-    def _without(self, group: list[Ticket], failed: Ticket | None) -> Attempt:
-        """An attempt at what comes before one that failed, or has to wait, when a part of it was
-        built."""
-        while failed is not None:
-            group = group[: group.index(failed)]
-            attempt = Attempt(self._core, self._core.storage.version())
-            failed = next((t for t in group if not t.done and not attempt.build(t)), None)
-        return attempt
+        # One that failed when a part of it was built, or has to wait: what comes before it.
+        return attempt if failed is None else self._built(group[: group.index(failed)], False)
 
     def _applied(self, attempt: Attempt, feed_row: bytes) -> None:
         core = self._core
@@ -349,18 +358,16 @@ def _is_blind(ticket: Ticket) -> bool:
     Then it need not be asked, in a round trip to a server, whether others have committed: if they
     have, to one of these, its entry's number is taken, and it is built again.
     """
-    change = ticket.change
-    return change.id is None and not change.shared and all(map(_is_plain, change.targets))
-
-
-def _is_plain(target: Target) -> bool:
-    ledger = target.ledger
-    if ledger is None or ledger.stale or ledger.birth is not None or not target.ops:
-        return False
-    line = ledger.timelines.get(0) if target.timeline == "main" else None
-    known = line is not None and line.seen is not None and line.known is NOTHING
-    rests = target.expects or target.head is not None or target.special is not None
-    return known and not rests and target.fork is None and target.stranded is None
+    for target in ticket.change.targets:
+        ledger = target.ledger
+        if ledger is None or ledger.stale or ledger.birth is not None or not target.ops:
+            return False
+        line = ledger.timelines.get(0) if target.timeline == "main" else None
+        if line is None or line.seen is None or line.known is not NOTHING:
+            return False
+        if target.expects or target.head is not None or target.special is not None:
+            return False  # a fork, or what cannot be read, has such a function, too
+    return ticket.change.id is None and not ticket.change.shared
 
 
 class Attempt:
@@ -462,7 +469,7 @@ class Attempt:
         time, ahead = core.clock.now()
         asked = staged
         if ruled:
-            staged = [self._routed(change, target, stage, time) for target, stage in staged]
+            staged = [(self._routed(change, one, stage, time), stage) for one, stage in staged]
         for target, stage in asked:
             if target.expects or target.head is not None:
                 check_expected(target, stage, core.ephemerals)
@@ -491,27 +498,24 @@ class Attempt:
             self.absent.append(key)
         return written
 
-    def _routed(
-        self, change: Change, target: Target, stage: Stage, time: int
-    ) -> tuple[Target, Stage]:
+    def _routed(self, change: Change, target: Target, stage: Stage, time: int) -> Target:
         """Take out what is ephemeral: readers see it once the rest is committed."""
-        none = target.special is not None or declares(target)
-        if none or not (ephemeral_prefixes(stage.declared) or self.held_keys):
-            return target, stage
+        # Declarations are written alone, also where one is damaged: no rule is asked then.
+        if target.special is not None or (target.ops and target.ops[0][1].startswith(PREFIX)):
+            return target
         place = (stage.ledger.number, stage.timeline.number)
-        self.core.prepared(stage.ledger, target)
-        keys = {(*place, key) for key in (*target.expects, *(op[1] for op in target.ops))}
-        if keys & self.held_keys:
+        keys = (*target.expects, *(op[1] for op in target.ops)) if self.held_keys else ()
+        if any((*place, key) in self.held_keys for key in keys):
             raise _Later  # it rests on a change that readers do not see yet
-        cause = target.cause or change.cause
-        rest, made, answers = self.core.ephemerals.route(target.ops, stage, time, cause)
-        if made:
-            self.held_keys.update((*place, key) for key in made)
-            version = max((slot.sequence for slot in made.values() if slot), default=0)
-            done = Written(target.scope, target.timeline, version, b"", time, answer=answers)
-            self.held.setdefault(id(change), []).append((stage.timeline, made, done))
-            target = replace(target, ops=list(rest))
-        return target, stage
+        if not any(stage.ephemeral(op[1]) for op in target.ops):
+            return target
+        ops, cause = target.prepared(stage.ledger), target.cause or change.cause
+        rest, made, answers = self.core.ephemerals.route(ops, stage, time, cause)
+        self.held_keys.update((*place, key) for key in made)
+        version = max((slot.sequence for slot in made.values() if slot), default=0)
+        done = Written(target.scope, target.timeline, version, b"", time, answer=answers)
+        self.held.setdefault(id(change), []).append((stage.timeline, made, done))
+        return replace(target, ops=rest)
 
     def _entry(self, target: Target, stage: Stage, body: Body) -> Written:
         """Build the next entry of a timeline."""
@@ -530,12 +534,18 @@ class Attempt:
         else:
             ops: Sequence[tuple[Any, ...]] = target.ops
             if target.ledger is not stage.ledger:
-                ops = self.core.prepared(stage.ledger, target)
+                ops = target.prepared(stage.ledger)
             for op in ops:
                 answer.append(answer_of(stage, op) if op[0] in _ANSWERING else None)
             stage.add(ops, body)
-        if body.cause is not None and body.cause.correlation is not None:
-            self._correlate(body.cause.correlation, stage, first)
+        if body.cause is not None and (correlation := body.cause.correlation) is not None:
+            known = stage.blocks.get(correlation, timeline.blocks.get(correlation))
+            for sequence in range(first, stage.sequence + 1):  # in one block or two
+                if sequence // rowkinds.BLOCK != known:
+                    known = stage.blocks[correlation] = sequence // rowkinds.BLOCK
+                    tag, at = self.core.tag(b"correlation", correlation), stage.ledger.number
+                    key = rowkinds.correlation(tag, at, timeline.number, sequence)
+                    self.extra.append((key, b""))
         where = (target.scope, target.timeline, stage.sequence, stage.head, body.time)
         return Written(*where, answer=answer, ops=body.ops)
 
@@ -544,7 +554,8 @@ class Attempt:
             line = target.stranded
             if line.ledger.erased():
                 raise gone(line.ledger.scope)
-            self.stages[line.ledger.number, line.number] = stage = self.core.stage(line)
+            stage = Stage(line, self.core.clock, self.core.lookups)
+            self.stages[line.ledger.number, line.number] = stage
             return stage
         if target.fork is not None:  # under a number that nobody else may take
             target.line = None
@@ -574,23 +585,10 @@ class Attempt:
                 return self._stage(target)
             if not timeline.compared and self.token is not None:
                 timeline.compare(self.core.lanes)
-            known = self.stages[place] = Stage(timeline, self.core.clock, keep_lookups)
+            known = self.stages[place] = Stage(timeline, self.core.clock, self.core.lookups)
         elif known.gone:
             raise _Later
         return known
-
-    def _correlate(self, correlation: str, stage: Stage, first: int) -> None:
-        """Note where entries of a correlation are: from `first` on, in one block or two."""
-        known = stage.blocks.get(correlation, stage.timeline.blocks.get(correlation))
-        for sequence in range(first, stage.sequence + 1):
-            block = sequence // rowkinds.BLOCK
-            if block == known:
-                continue
-            known = block
-            stage.blocks[correlation] = block
-            tag = self.core.tag(b"correlation", correlation)
-            key = rowkinds.correlation(tag, stage.ledger.number, stage.timeline.number, sequence)
-            self.extra.append((key, b""))
 
     def batch(self, lanes: Lanes) -> tuple[Batch, bytes]:
         """Everything that the group writes, and what it expects; and the row of the feed among it.
@@ -620,7 +618,13 @@ class Attempt:
         if not items:
             return batch, b""
         if begin or self.born:
-            items[:0] = links(self.stages, self.born)
+            # What begins with nothing before it on its own timeline: a fork, a scope that is made
+            # again under the name of a deleted one. The feed keeps the order of each timeline by
+            # its numbers; so that its readers get these behind where the one starts and the other
+            # ended, whatever lanes they lie in, the commit names that: its links.
+            begin[:0] = [ledger.behind for ledger in self.born if ledger.behind is not None]
+            others = (one for one in begin if (one.scope, one.timeline) not in self.stages)
+            items[:0] = dict.fromkeys(others)
         for ledger in self.born:
             batch.puts += ledger.birth or ()
             batch.absent += dict(ledger.birth or ())
@@ -645,121 +649,6 @@ class Attempt:
                 # Where no entry came of it, what was held answers the caller.
                 ticket.result = written or [done for _, _, done in held]
             ticket.done = True
-
-
-# ---- feed links ---------------------------------------------------------------------------------
-# What comes behind entries of another timeline, and says so in the feed: its *links*.
-#
-# The feed keeps the order of each timeline by its numbers. Two things begin with none before them:
-# a scope that is made again under the name of a deleted one, and a fork. Their first commit names
-# the end of the one, and where the other starts. So whoever reads the feed gets both behind it,
-# whatever lanes they lie in.
-
-
-def links(stages: Mapping[tuple[int, int], Stage], born: Iterable[Ledger]) -> list[FeedItem]:
-    """The links of a commit; what it extends itself it comes behind in any case."""
-    found = [*(ledger.behind for ledger in born), *(stage.behind for stage in stages.values())]
-    wanted = (item for item in found if item and (item.scope, item.timeline) not in stages)
-    return list(dict.fromkeys(wanted))
-
-
-# ---- expectations -------------------------------------------------------------------------------
-# What a change rests on and what it tells, looked up while its entries are built.
-
-
-def answer_of(stage: Stage, op: tuple[Any, ...]) -> Any:
-    """What an operation tells the caller besides the entry's number."""
-    if op[0] == "delete":
-        return stage.live(op[1]) is not None
-    return going(staged_length(stage, op[1]), op[2]) if op[0] == "trim" else None
-
-
-def declares(target: Target) -> bool:
-    """Whether it changes declarations, which is done alone, also where one is damaged."""
-    return bool(target.ops) and target.ops[0][1].startswith(PREFIX)
-
-
-def check_expected(target: Target, stage: Stage, ephemerals: Ephemerals) -> None:
-    """Refuse a change that rests on something that has changed since."""
-    if target.head is not None and stage.sequence != (target.head or stage.ledger.before):
-        raise Conflict(
-            f"{target.scope}: entry {stage.sequence} was written since; read again and retry",
-            [str(target.scope)],
-        )
-    expects, version = target.expects.items(), ephemerals.version
-    changed = [key for key, expected in expects if version(stage, key) != expected]
-    if changed:
-        raise Conflict(
-            f"{target.scope}: {', '.join(map(repr, changed[:5]))} changed since it was read; "
-            "read again and retry",
-            changed,
-        )
-
-
-def name_each_other(staged: list[tuple[Target, Stage]], bodies: list[Body]) -> None:
-    """Note in each entry of a change which others belong to it, or were read for it.
-
-    Whose its id is can be told from that: an entry alone that has one of the store rests on the
-    state before it.
-    """
-    written: list[tuple[int, int, int]] = []
-    reads: list[tuple[int, int, int]] = []
-    entries: list[Body] = []
-    for (target, stage), body in zip(staged, bodies, strict=True):
-        place = (stage.ledger.number, stage.timeline.number)
-        if target.ops or target.special:
-            written.append((*place, stage.sequence + 1 + target.backup))
-            entries.append(body)
-        else:
-            reads.append((*place, stage.sequence))
-    if len(bodies) == 1 and bodies[0].change is not None:
-        reads = [(*place, stage.sequence)]
-    for number, body in enumerate(entries):
-        body.also = written[:number] + written[number + 1 :]
-        body.reads = reads
-
-
-def failure(error: BaseException) -> HoldfastError:
-    """What a caller is told of an error; any other than ours is a bug."""
-    if isinstance(error, HoldfastError):
-        return error
-    if not isinstance(error, Exception):
-        return interrupted(error)
-    wrapped = InternalError(f"{type(error).__name__} while building an entry")
-    wrapped.__cause__ = error
-    return wrapped
-
-
-def keyless(unknown: OutcomeUnknown) -> Unavailable:
-    """What is told where nobody knows whether the keys of new scopes are stored."""
-    error = Unavailable("the keys of a new scope may not be stored; nothing was written: try again")
-    error.__cause__ = unknown
-    return error
-
-
-def interrupted(error: BaseException) -> OutcomeUnknown:
-    """What is told of a change during whose commit the thread that made it was stopped."""
-    return OutcomeUnknown(
-        f"{type(error).__name__} came while this change was committed together with others; "
-        "whether it was applied is not known: look, or give changes an id and send it again"
-    )
-
-
-def outrun(storage: Storage) -> HoldfastError:
-    """Why changes that were built anew and anew are never taken.
-
-    Where reads do not find what the commit finds, that is no contest but damage.
-    """
-    if storage.check():
-        return DamagedRecordError(
-            "the store's file is damaged: reads do not show what commits meet there. Nothing was "
-            "applied; verify names the damage: run recovery, or restore the file from a backup",
-            "store",
-        )
-    return Unavailable(
-        "other writers were always faster; try again. If that never helps, something lies in the "
-        "way that belongs to nobody: run verify, which names it"
-    )
 
 
 # ---- forks --------------------------------------------------------------------------------------
@@ -826,3 +715,143 @@ class Forks:
         """The group is committed: nobody here need read these from the storage."""
         for name, line in self._lines:
             self._core.register(name, line)
+
+
+# ---- the core ------------------------------------------------------------------------------------
+
+
+KINDS.update({kind.kind: kind for kind in (Classed, Ephemeral, Keep, Lookup, Sticky)})
+
+
+class Core(Directory):
+    """The shared inside of a store. Thread safe; handles of it are cheap."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        lineage: bytes,
+        *,
+        instance: bytes,
+        public: bytes,
+        self_signed: bool,
+        ring: Ring | None,
+        ring_storage: Storage | None,
+        signer: Signer | None,
+        codec: Codec,
+        clock: Clock,
+        lookups: Lookups,
+        read_only: bool = False,
+    ) -> None:
+        super().__init__(storage, lineage, ring, codec, clock, read_only=read_only)
+        self.instance = instance
+        self.lookups = lookups
+        self.public = public
+        self.self_signed = self_signed
+        self.ring_storage = ring_storage
+        self.signer = signer
+        self.meter = Meter()
+        self.gates = Gates(self.meter)
+        self.near: RowCache | None = None  # there is none, unless who opens the store is given one
+        self.ephemerals = Ephemerals()
+        self.committer = Committer(self, self.lanes)
+        self.pins = Pins(storage)
+        self.announcing: list[int] = []
+        """Scopes whose pruning this process is about to announce, once for each who does."""
+        self.later: Callable[[Change], None] | None = None
+        """Commits, behind who asks, what nobody waits for."""
+        self.pump: Any = None
+        """Commits for the async face of the store, if it has one."""
+        self.leases = Leases(self)
+        self.subjects = Subjects(self, self.leases)
+        if ring is not None:
+            codec.unseal = self.subjects.unseal
+        self.memos = MemoCache()
+        background.joined(self)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("an open store cannot be pickled: hand over its URL, and open it there")
+
+    guard: Any = None
+    """What every way to a scope leads by, where somebody may not use all of the store; see
+    `holdfast.access.guard`."""
+
+    redact: Any = None
+    """Makes of a value what people may see, where something is not for them."""
+
+    def check_store(self) -> None:
+        """Refuse what concerns the whole store, where somebody may not use all of it."""
+
+    def check_lease(self, name: str) -> None:
+        """Refuse a lease that somebody may not take."""
+
+    def forget(self, ledger: Ledger) -> None:
+        """Drop what is held of a scope, so that it is read again."""
+        with self._lock:
+            self.ephemerals.forget(ledger.number)
+            super().forget(ledger)
+
+    # changes
+
+    def submit(self, change: Change) -> Ticket:
+        """Queue a change."""
+        if self.closed or self.read_only:
+            self.check_writable()
+        ticket = Ticket(change)
+        self.committer.submit(ticket)
+        return ticket
+
+    def run(self, change: Change) -> list[Written]:
+        """Commit a change and wait for it in this thread."""
+        ticket = self.submit(change)
+        self.committer.drive(ticket)
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket.result
+
+    def close(self) -> None:
+        """Commit what waits and release everything."""
+        if self.closed:
+            return
+        try:
+            while self.closing:
+                self.closing.pop()()
+            self.committer.drain()
+            if self.pump is not None:
+                self.pump.stop()
+            self.leases.close()
+        finally:
+            self.pins.close()
+            self.closed = "the store is closed; open it again"
+            self.lanes.bell.ring()
+            for held in (self.held, self.nodes, self.atoms, self.ephemerals):
+                held.clear()  # at once: else it waits, in a cycle, for a slow garbage collection
+            self.storage.close()
+            if self.ring_storage is not None:
+                self.ring_storage.close()
+
+
+# ---- another storage ----------------------------------------------------------------------------
+# The same store, seen in another storage: a copy, or rows as if some were others.
+
+
+def seen_in(core: Core, storage: Storage) -> Core:
+    """A store that is read in another storage with the keys of this one, and nothing cached.
+
+    Nothing can be written. The ring belongs to the store that it is taken from: that must stay
+    open as long.
+    """
+    core.check_store()  # nothing asks there
+    return Core(
+        storage,
+        core.lineage,
+        instance=core.instance,
+        public=core.public,
+        self_signed=core.self_signed,
+        ring=core.ring,
+        ring_storage=None,
+        signer=None,
+        codec=copy(core.codec),
+        clock=core.clock,
+        lookups=core.lookups,
+        read_only=True,
+    )
