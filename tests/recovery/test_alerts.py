@@ -17,7 +17,7 @@ import pytest
 from store_kit import Place
 
 from holdfast import sync
-from holdfast.checkpoints import group
+from holdfast.checkpoints import checkpoint_group as group
 from holdfast.errors import ConfigurationError, Unavailable
 from holdfast.recovery import Configuration
 from holdfast.recovery.setup import alerts

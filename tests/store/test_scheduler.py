@@ -13,7 +13,8 @@ from store_kit import Place
 
 import holdfast
 from holdfast import Clock, sync
-from holdfast.checkpoints import Cron, Every, Run, group
+from holdfast.checkpoints import Cron, Every, Run
+from holdfast.checkpoints import checkpoint_group as group
 from holdfast.checkpoints import scheduler as runner
 from holdfast.checkpoints.schedule import Schedules
 from holdfast.errors import (
