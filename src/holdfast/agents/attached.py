@@ -535,9 +535,13 @@ class Attachment(Living):
             raise self._invalid(
                 f"upgrade_state returns a mapping from names to values, not {type(values).__name__}"
             )
-        mine = [name for name in values if self.fields is None or name in self.fields]
-        built = self._built({name: values[name] for name in mine})
-        stored = built
+        mine = {n: one for n, one in values.items() if self.fields is None or n in self.fields}
+        hints = _hints(self.obj.__class__)
+        typed = {name: one for name, one in mine.items() if name in hints}
+        wrong = [text for name, one in typed.items() for text in problems(hints[name], one, name)]
+        if wrong:
+            raise self._invalid(f"what is saved does not fit {type(self.obj).__name__}", wrong)
+        stored = built = mine | {name: build(hints[name], one) for name, one in typed.items()}
         if found.manifest.version < _version(self.obj):  # not stored before the next save
             # What the upgrade leaves out is removed then; what it returns beside the fields stays.
             before = found.fields.values
@@ -563,21 +567,6 @@ class Attachment(Living):
         except RecursionError:
             wrong = [f"{name}: contains itself, or is nested too deeply"]
         raise self._invalid(f"the field {name!r} would not come back as it is", wrong) from None
-
-    def _built(self, values: dict[str, Any]) -> dict[str, Any]:
-        hints = _hints(self.obj.__class__)
-        wrong = [
-            text
-            for name, value in values.items()
-            if name in hints
-            for text in problems(hints[name], value, name)
-        ]
-        if wrong:
-            raise self._invalid(f"what is saved does not fit {type(self.obj).__name__}", wrong)
-        return {
-            name: build(hints[name], value) if name in hints else value
-            for name, value in values.items()
-        }
 
 
 def _chosen(obj: Any, fields: Iterable[str] | None) -> tuple[str, ...] | None:

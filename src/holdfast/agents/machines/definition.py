@@ -14,7 +14,7 @@ haiku = MachineDefinition(
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from string import Template
 from typing import TYPE_CHECKING, Any
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 LONGEST_MATCHED = 100_000
 """Characters of a text that a pattern is tried on; a longer one is refused unseen."""
 MOST_PROBLEMS = 100
-_MISSING: Any = object()
 
 
 class MachineRule(msgspec.Struct, frozen=True):
@@ -61,8 +60,11 @@ class MachineRule(msgspec.Struct, frozen=True):
 
     def problem(self, content: Mapping[str, Any]) -> str | None:
         """What is wrong with the field in some content; None if nothing is."""
-        value = _field(content, self.field)
-        if value is _MISSING or value is None:
+        value: Any = content
+        for name in self.field.split("."):
+            there = isinstance(value, Mapping) and name in value
+            value = value[name] if there else None
+        if value is None:
             found = "is missing" if self.required else None
         elif self.pattern and not isinstance(value, str):
             found = "is not text"
@@ -90,14 +92,6 @@ class MachineRule(msgspec.Struct, frozen=True):
 @lru_cache(maxsize=1024)
 def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
-
-
-def _field(content: Any, path: str) -> Any:
-    for name in path.split("."):
-        if not isinstance(content, Mapping) or name not in content:
-            return _MISSING
-        content = content[name]
-    return content
 
 
 def broken(rules: Iterable[MachineRule], content: Mapping[str, Any]) -> list[str]:
@@ -252,7 +246,10 @@ class MachineDefinition(msgspec.Struct, frozen=True):
             return (f"there is no state {state!r}",)
         found = [*empty_names(data), *broken(here.rules, data)]
         if here.check is not None and not found:
-            found += _said(here.check, data)
+            try:
+                found += told(here.check(data), "data: its check")
+            except Exception as error:
+                found.append(f"data: its check raised {type(error).__name__}")
         return tuple(found[:MOST_PROBLEMS])
 
     def __contains__(self, state: object) -> bool:
@@ -308,14 +305,6 @@ def _listed(of: Any, **kinds: type) -> Iterator[str]:
             yield f"{name} is a tuple of {kind.__name__}"
 
 
-def _said(check: Callable[..., Any], data: dict[str, Any]) -> list[str]:
-    """What a function of the user says is wrong: texts, one text, False, or an error."""
-    try:
-        return told(check(data), "data: its check")
-    except Exception as error:
-        return [f"data: its check raised {type(error).__name__}"]
-
-
 def _arrows(on: Mapping[str, MachineArrow | str]) -> dict[str, MachineArrow | str]:
     return {
         trigger: MachineArrow(one) if isinstance(one, str) else one for trigger, one in on.items()
@@ -362,7 +351,10 @@ def _problems(machine: MachineDefinition) -> Iterator[str]:
             alone = ", ".join(target.only_from)
             yield f"{origin} {trigger}: {arrow.to!r} is entered from {alone} only"
     if machine.initial in machine:
-        reached = _reached(machine)
+        reached, new = {machine.initial}, {machine.initial}
+        while new:
+            new = {arrow.to for origin, _, arrow in machine.arrows() if origin in new} - reached
+            reached |= new
         unreached = [name for name in machine.states if name not in reached]
         yield from (f"nothing leads to the state {name!r}" for name in unreached)
 
@@ -400,12 +392,3 @@ def _uncallable(of: Any, kind: str) -> Iterator[str]:
         given = getattr(of, name)
         if given is not None and not callable(given):
             yield f"{name} is a function"
-
-
-def _reached(machine: MachineDefinition) -> set[str]:
-    """The states that something leads to."""
-    found, new = {machine.initial}, {machine.initial}
-    while new:
-        new = {arrow.to for origin, _, arrow in machine.arrows() if origin in new} - found
-        found |= new
-    return found

@@ -347,8 +347,7 @@ class Machine(Routines):
         check_limit(until, "until")
         seen = yield from self._look_at_rest()
         start = yield read(self.version, version)
-        made: list[Transition] = yield read(lambda: self._following(version, until))
-        self._check_origins(start, made)
+        made: list[Transition] = yield read(lambda: self._following(start, until))
         end, last = start, made[-1] if made else None
         if last is not None:
             end = yield read(self.version, last.version)
@@ -365,34 +364,32 @@ class Machine(Routines):
             wanted = yield self._look(self._snapshot)
         return Replayed(version, tuple(made), wanted, dry_run)
 
-    def _following(self, version: int, until: int | None) -> list[Transition]:
-        """Transitions after a version that succeeded; refused if there are too many."""
-        looker, most = self._book, self._limits.replayed
+    def _following(self, start: MachineSnapshot, until: int | None) -> list[Transition]:
+        """Transitions after a version that succeeded; refused if there are too many, or one does
+        not begin where the one before it ended."""
+        looker, most, state = self._book, self._limits.replayed, start.state
         found: list[Transition] = []
-        for one in looker.each(looker.place_of(version, after=True)):
+        for one in looker.each(looker.place_of(start.version, after=True)):
             if until is not None and one.number > until:
                 break
-            if one.success:
-                found.append(one)
-            if len(found) > most:
-                raise LimitExceededError(
-                    f"{looker.agent}: more than {most} transitions follow version {version} of the "
-                    f"machine {self.name!r}; give until=, or Machine(limits=MachineLimits("
-                    "replayed=…))"
-                )
-        return found
-
-    def _check_origins(self, start: MachineSnapshot, made: list[Transition]) -> None:
-        state = start.state
-        for one in made:
+            if not one.success:
+                continue
             if one.from_state != state:
                 raise ReplayError(
-                    f"{self._book.agent}: transition {one.number} of the machine {self.name!r} "
+                    f"{looker.agent}: transition {one.number} of the machine {self.name!r} "
                     f"begins in {one.from_state!r}, and the one before it ended in {state!r}; "
                     f"replay until {one.number - 1}",
                     one,
                 )
             state = one.to_state
+            found.append(one)
+            if len(found) > most:
+                raise LimitExceededError(
+                    f"{looker.agent}: more than {most} transitions follow version {start.version} "
+                    f"of the machine {self.name!r}; give until=, or Machine(limits=MachineLimits("
+                    "replayed=…))"
+                )
+        return found
 
     @writes
     def clean(self, before: datetime | None = None) -> int:
@@ -407,17 +404,13 @@ class Machine(Routines):
         def trim(parts: ChangeParts) -> int:
             part = parts.part(self._handle)
             part.expects[book.log_key] = book.look().expects[book.log_key]
-            if going := self._older(oldest):
+            last = max(book.length() - 1, 0)
+            kept = (n for n, one in enumerate(book.each(0, last)) if one.timestamp >= oldest)
+            if going := next(kept, last):
                 book.log.page(part).trim(LOG, before=going)
             return going
 
         return own_step(self._state, trim)
-
-    def _older(self, time: datetime) -> int:
-        """How many transitions, from the oldest on, are from before a time."""
-        last = max(self._book.length() - 1, 0)
-        older = enumerate(self._book.each(0, last))
-        return next((place for place, one in older if one.timestamp >= time), last)
 
 
 def _checked_fields(given: Any, what: str) -> dict[str, Any]:

@@ -115,7 +115,10 @@ class Routines:
         seen = self._book.last_seen()
         known = not input and seen.intent is None and isinstance(trigger, str)
         arrow = self.definition.arrow(seen.state, trigger) if known else None
-        if arrow is None or not is_bare(self.definition, seen.state, arrow):
+        if arrow is None or arrow.accepts or arrow.actors:
+            return None
+        asked = self.definition.states[seen.state].accepts
+        if asked or concerns_data(self.definition, seen.state, arrow):
             return None
         return seen, self._step(seen.state, arrow.to, trigger)
 
@@ -141,18 +144,19 @@ class Routines:
             if concerns_data(self.definition, seen.state, arrow):
                 yield from self._give_data(seen, step, arrow)
             if arrow.guard is not None:
-                no = wanted((yield call(arrow.guard, step)))
-                if no is not None:
-                    raise self._refused(trigger, [no])
+                answer = yield call(arrow.guard, step)
+                if answer is not True:
+                    told = answer if isinstance(answer, str) and answer else "its guard says no"
+                    raise self._refused(trigger, [told])
             if arrow.work is not None:
                 begun = self._book.time()
                 given = copied(step.input)  # functions may change theirs
                 now = MachineIntent(step.id, trigger, step.origin, step.target, given, begun)
                 yield from self._put_intent(seen, now)
         except Exception as error:
-            told = self._overtaken(step, error)
-            yield from self._failed(step, told)
-            raise told from told.__cause__
+            late = self._overtaken(step, error)
+            yield from self._failed(step, late)
+            raise late from late.__cause__
         return step, seen, arrow
 
     def _give_data(self, seen: Seen, step: MachineStep, arrow: MachineArrow) -> Steps[None]:
@@ -208,45 +212,32 @@ class Routines:
         *,
         happened: bool = False,
     ) -> Steps[None]:
-        """Note that it failed, and end its intent unless something of the work may be left.
+        """Note that it failed, undo its work if it is still this one's to end, and end its intent.
 
-        `happened`: the work may have been done, by this attempt or one before it.
+        `happened`: the work may have been done, by this attempt or one before it. Unless that is
+        undone, the intent stays open: a new one would do the same work under another id.
         """
         if isinstance(error, LeaseLostError):
             return  # another holds the agent now: what was begun is theirs to settle
+        close = intent
         if intent is not None and (undo is not None or happened):
-            nothing_left = yield from self._undone(step, error, intent, undo)
-            intent = intent if nothing_left else None
-        yield from self._failed(step, error, close=intent)
-
-    def _undone(
-        self,
-        step: MachineStep,
-        error: Exception,
-        intent: MachineIntent,
-        undo: Callable[..., Any] | None,
-    ) -> Steps[bool]:
-        """Undo work, if it is still this one's to end; whether that was done.
-
-        If not, the intent stays open: a new one would do the same work under another id.
-        """
-        wrong = "what it has begun could not be read"
-        try:
-            seen = yield self._look(self._book.look)
-            if not seen.works_on(intent):
-                return False  # another has taken it over
-            if undo is not None:
-                wrong = "its undo failed, too"
-                yield call(undo, step)
-                return True
-            why = "its work may have been done"
-        except Exception as failed:
-            why = f"{wrong} ({type(failed).__name__})"
-        error.add_note(
-            f"{self._where}: {why}, so that {step.trigger!r} is still open: recover() or settle() "
-            "it"
-        )
-        return False
+            close, why = None, "what it has begun could not be read"
+            try:
+                seen = yield self._look(self._book.look)
+                if not seen.works_on(intent):
+                    why = ""  # another has taken it over
+                elif undo is None:
+                    why = "its work may have been done"
+                else:
+                    why = "its undo failed, too"
+                    yield call(undo, step)
+                    close, why = intent, ""
+            except Exception as failed:
+                why = f"{why} ({type(failed).__name__})"
+            if why:
+                told = f"{why}, so that {step.trigger!r} is still open: recover() or settle() it"
+                error.add_note(f"{self._where}: {told}")
+        yield from self._failed(step, error, close=close)
 
     def _put(self, seen: Seen, wanted: MachineSnapshot, kind: str) -> Steps[Transition]:
         """Make the machine what it was at another version, as a new one."""
@@ -473,16 +464,3 @@ def concerns_data(definition: MachineDefinition, state: str, arrow: MachineArrow
     here, there = definition.states[state], definition.states[arrow.to]
     asked = (arrow.guard, arrow.action, arrow.work, arrow.keep, here.exit)
     return any(asked) or any((there.enter, there.data, there.rules, there.check))
-
-
-def is_bare(definition: MachineDefinition, state: str, arrow: MachineArrow) -> bool:
-    """Whether an arrow can be followed without asking anything or anybody."""
-    asked = (arrow.accepts, arrow.actors, definition.states[state].accepts)
-    return not any(asked) and not concerns_data(definition, state, arrow)
-
-
-def wanted(answer: Any) -> str | None:
-    """Why a guard says no; None if it says yes."""
-    if answer is True:
-        return None
-    return answer if isinstance(answer, str) and answer else "its guard says no"
