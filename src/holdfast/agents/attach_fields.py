@@ -43,16 +43,6 @@ def _hook(value: Any) -> Any:
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_hook)
-
-
-def _encoded(value: Any) -> bytes | None:
-    """The value in short, to compare with; None if it cannot be encoded so."""
-    try:
-        return _encoder.encode(value)
-    except (TypeError, ValueError, OverflowError, RecursionError):
-        return None
-
-
 Known = bytes | tuple[int, bytes] | None
 """One field as it was saved, encoded: of a list, its length and its items one behind another.
 None: it is written again, whatever it is."""
@@ -71,12 +61,8 @@ class Manifest:
 
     def data(self) -> dict[str, Any]:
         """What is stored."""
-        return {
-            "fields": list(self.fields),
-            "apart": sorted(self.apart),
-            "version": self.version,
-            "saves": self.saves,
-        }
+        told = {"fields": list(self.fields), "apart": sorted(self.apart)}
+        return {**told, "version": self.version, "saves": self.saves}
 
 
 def read_manifest(reader: Reader) -> Manifest:
@@ -85,41 +71,23 @@ def read_manifest(reader: Reader) -> Manifest:
     if not found:
         return Manifest()
     said, entry = found[ATTACHED]
-    return Manifest(
-        tuple(said["fields"]), frozenset(said["apart"]), said["version"], said["saves"], entry
-    )
+    fields, apart = tuple(said["fields"]), frozenset(said["apart"])
+    return Manifest(fields, apart, said["version"], said["saves"], entry)
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
-    """Fields as they are stored, as plain data; one may not be there, if a single key came from
-    another state."""
+def read_fields(reader: Reader, manifest: Manifest, wanted: Iterable[str] | None) -> dict[str, Any]:
+    """The stored values of fields as plain data, in their order; None means all.
 
-    values: dict[str, Any]
-    items: dict[str, list[str]]
-    """Keys of the items of fields that lie apart."""
-
-    def known(self, values: Mapping[str, Any]) -> dict[str, Known]:
-        """What is to be remembered of fields that hold these values now."""
-        return {n: None if n in self.items else _in_short(one) for n, one in values.items()}
-
-
-def read_fields(reader: Reader, manifest: Manifest, wanted: Iterable[str] | None) -> Fields:
-    """The stored values of fields, in their order; None means all."""
+    One may not be there, if a single key came from another state.
+    """
     chosen = manifest.fields if wanted is None else [n for n in wanted if n in manifest.fields]
-    found = Fields({}, {})
-    for name in chosen:
-        value = reader.get(field_key(name), MISSING, None, False)
-        if name in manifest.apart:
-            there = dict(reader.items(field_key(name) + "/", None, "", False))
-            items = {key.removeprefix(field_key(name) + "/"): one for key, one in there.items()}
-            names = value if isinstance(value, list) else []
-            before = value if isinstance(value, dict) else {}
-            value = before | {one: items[one] for one in names if one in items} | items
-            found.items[name] = list(there)
-        if value is not MISSING:
-            found.values[name] = value
-    return found
+    found = {name: reader.get(field_key(name), MISSING, None, False) for name in chosen}
+    for name in manifest.apart.intersection(found):
+        below, names = field_key(name) + "/", found[name]
+        items = {key[len(below) :]: one for key, one in reader.items(below, None, "", False)}
+        listed = names if isinstance(names, list) else []
+        found[name] = {one: items[one] for one in listed if one in items} | items
+    return {name: value for name, value in found.items() if value is not MISSING}
 
 
 def field_key(name: str) -> str:
@@ -150,8 +118,12 @@ class Saved:
 
     manifest: Manifest = field(default_factory=Manifest)
     fields: dict[str, Known] = field(default_factory=dict)
-    items: dict[str, list[str]] = field(default_factory=dict)
-    """Keys that a field no longer has once it is saved."""
+
+    @classmethod
+    def of(cls, manifest: Manifest, values: Mapping[str, Any]) -> Saved:
+        """What is to be remembered where these values are stored."""
+        apart = manifest.apart
+        return cls(manifest, {n: None if n in apart else _in_short(v) for n, v in values.items()})
 
     def differing(
         self, values: Mapping[str, Any], to_store: ToStore
@@ -164,13 +136,16 @@ class Saved:
             written, after[name] = _written(name, value, self.fields.get(name), to_store)
             operations += written
         gone = [field_key(name) for name in self.fields.keys() - values.keys()]
-        gone += [key for keys in self.items.values() for key in keys]
         return [*operations, *(Operation("delete", key) for key in gone)], after
 
 
 def _in_short(value: Any) -> bytes | tuple[int, bytes] | None:
-    encoded = _encoded(value)
-    if encoded is None or type(value) is not list:
+    """The value in short, to compare with; None if it cannot be encoded so."""
+    try:
+        encoded = _encoder.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return None
+    if type(value) is not list:
         return encoded
     # Encoded, a list is a head, which follows from its length, and its items one behind another.
     length = len(value)

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 from holdfast.agents.agent_keys import ATTACHED, EXECUTION_STATE, MayWait, may_wait
 from holdfast.agents.attach_fields import (
-    Fields,
     Manifest,
     Saved,
     check_field,
+    field_key,
     read_fields,
     read_manifest,
 )
@@ -371,7 +371,7 @@ class Found(NamedTuple):
     """What is stored of an object, as it was stored."""
 
     manifest: Manifest
-    fields: Fields
+    fields: dict[str, Any]
 
 
 class Attachment(Living):
@@ -425,7 +425,7 @@ class Attachment(Living):
         found: Found | None = yield load
         if found is None:
             return False
-        made: Any = found.fields.values
+        made: Any = found.fields
         if self._upgrades(found.manifest):
             try:
                 version, upgrade = found.manifest.version, self.obj.upgrade_state
@@ -460,8 +460,7 @@ class Attachment(Living):
             check_field(name)
         there = read_manifest(self.handle.reader)
         if replaced:
-            stored = read_fields(self.handle.reader, there, None)
-            self.saved = Saved(there, stored.known(stored.values), stored.items)
+            self.saved = Saved.of(there, read_fields(self.handle.reader, there, None))
         mine = self.saved.manifest
         if there.entry != mine.entry:
             raise self._overtaken(mine.entry)
@@ -472,13 +471,11 @@ class Attachment(Living):
         elif not operations and version == mine.version:
             return None
         kept = [name for name in mine.fields if name not in self.saved.fields and name not in after]
-        new = replace(
-            mine,
-            fields=(*kept, *after),
-            apart=mine.apart & set(kept),
-            version=version,
-            saves=mine.saves + 1,
-        )
+        apart = mine.apart & set(kept)
+        for name in mine.apart - apart:
+            below = self.handle.reader.keys(field_key(name) + "/")
+            operations += [Operation("delete", key) for key in below]
+        new = Manifest((*kept, *after), apart, version, mine.saves + 1)
         operations.append(Operation("set", ATTACHED, new.data()))
 
         def finish(written: Any) -> int:
@@ -544,9 +541,9 @@ class Attachment(Living):
         stored = built = mine | {name: build(hints[name], one) for name, one in typed.items()}
         if found.manifest.version < _version(self.obj):  # not stored before the next save
             # What the upgrade leaves out is removed then; what it returns beside the fields stays.
-            before = found.fields.values
-            stored = {n: one for n, one in before.items() if n in mine or n not in values}
-        return built, Saved(found.manifest, found.fields.known(stored), found.fields.items)
+            before = found.fields.items()
+            stored = {n: one for n, one in before if n in mine or n not in values}
+        return built, Saved.of(found.manifest, stored)
 
     def _stored(self, name: str, value: Any, inner: bool) -> Any:
         """What is stored of a value: what the type of the field builds it from again.

@@ -214,7 +214,7 @@ class _Shown:
 
 
 def _attached(shown: Any) -> dict[str, Any]:
-    found = read_fields(shown, read_manifest(shown.reader), None).values
+    found = read_fields(shown, read_manifest(shown.reader), None)
     # Of a mapping that is sensitive not even the names are shown.
     return {n: MASK if shown.get(field_key(n)) is MASK else one for n, one in found.items()}
 

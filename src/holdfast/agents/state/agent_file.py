@@ -128,18 +128,16 @@ def _components(source: Source, reveal: bool) -> dict[str, Any]:
     shown: dict[str, Any] = tagged({"operational_context": context, "memory": memory})
     # Which task it is may be sensitive, too: then there is one, and more is not said.
     task = MASK if values.get(CURRENT_TASK) is MASK else parts["tasks"].get("current")
-    return {"current_task": _task(task), **shown} if task is not None else shown
-
-
-def _task(task: Any) -> Any:
-    if not isinstance(task, dict):
-        return tagged(task)
-    return {
-        "id": task["id"],
-        "status": task.get("status", "pending"),
-        "progress_percentage": round(100 * task.get("progress", 0.0), 2),
-        "context": tagged(task.get("data", {})),
-    }
+    if isinstance(task, dict):
+        shown["current_task"] = {
+            "id": task["id"],
+            "status": task.get("status", "pending"),
+            "progress_percentage": round(100 * task.get("progress", 0.0), 2),
+            "context": tagged(task.get("data", {})),
+        }
+    elif task is not None:
+        shown["current_task"] = tagged(task)
+    return shown
 
 
 def _path(folder: str, checkpoint: Checkpoint) -> str:

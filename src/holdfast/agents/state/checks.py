@@ -76,20 +76,16 @@ def plain(value: Any, left: int = DEPTH) -> Any:
     if is_model(kind):
         return plain(value.model_dump(), left)
     if isinstance(value, msgspec.Struct):
-        return _struct(value, left)
+        omit = value.__struct_config__.omit_defaults
+        parts = ((name, getattr(value, name), default) for name, default in _defaults(type(value)))
+        return {
+            name: plain(part, left)
+            for name, part, default in parts
+            if not (omit and type(part) is type(default) and part == default)
+        }
     if dataclasses.is_dataclass(kind):
         return {f.name: plain(getattr(value, f.name), left) for f in dataclasses.fields(value)}
     return value
-
-
-def _struct(value: msgspec.Struct, left: int) -> dict[str, Any]:
-    omit = value.__struct_config__.omit_defaults
-    made: dict[str, Any] = {}
-    for name, default in _defaults(type(value)):
-        part = getattr(value, name)
-        if not (omit and type(part) is type(default) and part == default):
-            made[name] = plain(part, left)
-    return made
 
 
 def stored(kind: Any, value: Any) -> Any:
@@ -267,8 +263,6 @@ def _look(kind: Any, value: Any, path: str, found: list[str]) -> None:
             _look(present, value, path, found)
     elif isinstance(bare, type) and is_structured(bare) and not is_model(bare):
         _look_at_fields(bare, value, path, found)
-    elif isinstance(value, dict) and (meant := _meant(origin, args)) is not None:
-        _look_at_fields(meant, value, path, found)
     elif (origin is list or args[1:] == (...,)) and isinstance(value, list):
         for number, part in enumerate(value):
             _look(args[0], part, f"{path}[{number}]", found)
@@ -281,15 +275,6 @@ def _look(kind: Any, value: Any, path: str, found: list[str]) -> None:
             found.append(f"{path}: Expected one of {', '.join(map(repr, args))}")
     else:
         _look_whole(kind, value, path, found)
-
-
-def _meant(origin: Any, args: tuple[Any, ...]) -> Any:
-    """The class of several types that a mapping is meant for; None if that is not plain."""
-    if origin not in (typing.Union, types.UnionType):
-        return None
-    found = [one for one in args if is_structured(one)]
-    others = [one for one in args if typing.get_origin(one) is dict or one in (dict, Any)]
-    return found[0] if len(found) == 1 and not others and not is_model(found[0]) else None
 
 
 def _look_at_fields(kind: Any, value: Any, path: str, found: list[str]) -> None:

@@ -103,17 +103,26 @@ class Component:
     def read(self, source: Source) -> Any:
         """Its value as an object; None, or what its type makes, if nothing is stored."""
         found = self.stored(source)
-        if found is None:
-            return self._empty()
-        return self.built(found)
+        if found is not None:
+            return self.built(found)
+        if self.form == "list":
+            return []
+        if self.form == "keyed":
+            return {}
+        return None if self.optional else self.built({})
 
     def stored(self, source: Source) -> Any:
         """What is stored of it, as plain data and of the version of today; None if nothing is."""
         version = self.version_in(source)
-        if version == self.version:
-            return _FORMS[self.form](self, source)
-        found = self._as_it_was(source)
-        return None if found is None else self._upgraded(version, found)
+        if version == self.version or self.form != "record":
+            found = _FORMS[self.form](self, source)
+        else:  # the fields of the type were others
+            keys = source.keys(self.below)
+            apart = {key.removeprefix(self.below): source.get(key) for key in keys}
+            found = _joined(source.get(self.key), apart)
+        if version == self.version or found is None:
+            return found
+        return self._upgraded(version, found)
 
     def version_in(self, source: Source) -> int:
         """The version that was written last."""
@@ -154,13 +163,6 @@ class Component:
         self._check(found)
         return by_id(found) if self.form == "tasks" else found
 
-    def _as_it_was(self, source: Source) -> Any:
-        """What another version of the type has stored, whose fields were others."""
-        if self.form != "record":
-            return _FORMS[self.form](self, source)
-        apart = {key.removeprefix(self.below): source.get(key) for key in source.keys(self.below)}
-        return _joined(source.get(self.key), apart)
-
     def _upgraded(self, version: int, found: Any) -> Any:
         if version > self.version:
             raise NewerFormatError(
@@ -180,13 +182,6 @@ class Component:
         if made is None:  # not returned by mistake: it would read as if nothing was stored
             raise AgentValidationError(unread, ["its upgrade returned nothing"])
         return made
-
-    def _empty(self) -> Any:
-        if self.form == "list":
-            return []
-        if self.form == "keyed":
-            return {}
-        return None if self.optional else self.built({})
 
     def built(self, data: Any) -> Any:
         """The object that plain data stand for; `AgentValidationError` if they do not fit."""
@@ -232,17 +227,13 @@ def _keyed(component: Component, source: Source) -> Any:
 
 
 def _tasks(component: Component, source: Source) -> Any:
+    """Tasks by their ids as a stack, plain data both; what names no task stays away."""
     tasks = _keyed(component, source) or {}
     current = source.get(CURRENT_TASK)
     history = source.get(TASK_HISTORY)
     if not tasks and current is None and history is None:
         return None
-    return stack_of(tasks, current, history or [])
-
-
-def stack_of(tasks: Mapping[str, Any], current: str | None, history: list[Any]) -> dict[str, Any]:
-    """Tasks by their ids as a stack, plain data both; what names no task stays away."""
-    made: dict[str, Any] = {"history": history}
+    made: dict[str, Any] = {"history": history or []}
     for id, task in tasks.items():
         status = task.get("status", "pending") if isinstance(task, dict) else "pending"
         if id == current:

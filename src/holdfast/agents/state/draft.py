@@ -60,7 +60,11 @@ class Draft:
         """Set a component as a whole; only what differs is written. None removes it."""
         component = find(self._components, name)
         if value is None:
-            self._clear(component)
+            keys = [component.key, *self._part.keys(component.below)]
+            if component.form == "tasks":
+                keys += [CURRENT_TASK, TASK_HISTORY]
+            for key in keys:
+                self._store(key, None)
             return
         data = plain(value)
         found = component.problems(data)
@@ -85,8 +89,14 @@ class Draft:
             return
         self._versioned(component)
         self._note(Operation("append", key, made))
-        if path == "context_window/messages":
-            self._slide(component, key)
+        if path != "context_window/messages":
+            return
+        settings, length = self._part.get(component.key, {}), self._part.length(key)
+        most = settings.get("max_size", 100)
+        if settings.get("window_type", "sliding") != "sliding":
+            self._refuse("the window is full", rules.window_problems(settings, length))
+        elif length > most:
+            self._note(Operation("trim", key, trim_of(most, None)))
 
     @here
     def put(self, name: str, id: str, item: Any) -> None:
@@ -134,7 +144,8 @@ class Draft:
         found += rules.goal_problems(self._concerned("goals", goals), self._has("goals"))
         for name, touched in (("tasks", tasks), ("goals", goals)):
             below = self._components[name].below
-            found += rules.circle_problems(name, touched, partial(_item, self._part, below))
+            item = partial(lambda below, id: self._part.get(below + id), below)
+            found += rules.circle_problems(name, touched, item)
         key = self._components["execution_trace"].below + "commands"
         commands = [
             command
@@ -172,7 +183,10 @@ class Draft:
 
     def _whole(self, component: Component, data: Any) -> None:
         if component.form == "tasks":
-            self._stack(component, data)
+            current = data.get("current")
+            self._items(component, by_id(data), told=False)
+            self._store(CURRENT_TASK, current["id"] if current else None)
+            self._store(TASK_HISTORY, data.get("history") or None)
         elif component.form == "keyed":
             self._items(component, data)
         elif component.form == "list":
@@ -185,12 +199,6 @@ class Draft:
             if component.lists:
                 rest = {name: part for name, part in data.items() if name not in lists}
             self._store(component.key, rest)
-
-    def _stack(self, component: Component, data: dict[str, Any]) -> None:
-        current = data.get("current")
-        self._items(component, by_id(data), told=False)
-        self._store(CURRENT_TASK, current["id"] if current else None)
-        self._store(TASK_HISTORY, data.get("history") or None)
 
     def _items(self, component: Component, data: dict[str, Any], *, told: bool = True) -> None:
         name, forms = component.name, [id for id in data if component.id_of(id) != id]
@@ -216,13 +224,6 @@ class Draft:
                 self._note(Operation("delete", CURRENT_TASK))
         self._write(key, data)
 
-    def _clear(self, component: Component) -> None:
-        keys = [component.key, *self._part.keys(component.below)]
-        if component.form == "tasks":
-            keys += [CURRENT_TASK, TASK_HISTORY]
-        for key in keys:
-            self._store(key, None)
-
     def _store(self, key: str, value: Any) -> None:
         """Write what differs; None removes it."""
         if value is not None:
@@ -233,9 +234,9 @@ class Draft:
     def _write(self, key: str, value: Any) -> None:
         """Write what differs: nothing, what came behind a list, or all of it."""
         before = self._part.get(key, MISSING)
-        if isinstance(before, list) and isinstance(value, list) and _begins(value, before):
-            if len(value) > len(before):
-                self._note(Operation("append", key, value[len(before) :]))
+        lists = isinstance(before, list) and isinstance(value, list)
+        if lists and len(value) > len(before) and same(value[: len(before)], before):
+            self._note(Operation("append", key, value[len(before) :]))
         elif before is MISSING or not same(before, value):
             self._note(Operation("set", key, value))
 
@@ -256,16 +257,6 @@ class Draft:
         if not replaced:
             self._whole(component, stored(component.whole, component.built(found)))
 
-    def _slide(self, component: Component, key: str) -> None:
-        settings = self._part.get(component.key, {})
-        length = self._part.length(key)
-        if settings.get("window_type", "sliding") == "sliding":
-            most = settings.get("max_size", 100)
-            if length > most:
-                self._note(Operation("trim", key, trim_of(most, None)))
-        else:
-            self._refuse("the window is full", rules.window_problems(settings, length))
-
     def _refuse(self, what: str, found: list[str]) -> None:
         """Refuse what something is wrong with."""
         if found:
@@ -283,14 +274,6 @@ def _fitted(kind: Any, given: Any, path: str) -> tuple[Any, list[str]]:
     data = plain(given)
     found = problems(kind, data, path)
     return (data if found else stored(kind, build(kind, data))), found
-
-
-def _item(part: ScopedChange, below: str, id: str) -> Any:
-    return part.get(below + id)
-
-
-def _begins(longer: list[Any], shorter: list[Any]) -> bool:
-    return len(longer) >= len(shorter) and same(longer[: len(shorter)], shorter)
 
 
 def find(components: Mapping[str, Component], name: str) -> Component:
