@@ -285,10 +285,24 @@ class Agents:
     @writes
     def import_identities(self, path: str | os.PathLike[str]) -> int:
         """Register those agents of such a file that are not registered; tells how many."""
-        found = _read_file(path)
-        new = {id: given for id, given in found.items() if self.identity(id) is None}
-        for id, given in new.items():
-            self._register(id, given)
+        try:
+            with open(check_path(path), "rb") as file:
+                data = file.read(LARGEST_FILE + 1)
+        except OSError as error:
+            raise InvalidInputError(f"cannot read {path}: {error.strerror}") from None
+        if len(data) > LARGEST_FILE:
+            raise InvalidInputError(f"{path} is larger than {LARGEST_FILE >> 20} MiB")
+        try:
+            found = msgspec.convert(json.loads(data.decode()), _File)
+        except (msgspec.ValidationError, UnicodeDecodeError, InvalidValueError):
+            raise InvalidInputError(
+                f"{path} is no file of identities; `export_identities` writes such"
+            ) from None
+        if found.format != FORMAT:
+            raise InvalidInputError(f"{path} is of a format that this version does not know")
+        new = {id: one for id, one in found.agents.items() if self.identity(id) is None}
+        for id, one in new.items():
+            self._register(id, msgspec.structs.asdict(one))
         return len(new)
 
     # those that run
@@ -365,7 +379,15 @@ class Agents:
             )
             try:
                 made = yield ask(make, what="what makes an agent")
-                kept = yield from self._started(made, id, fields, lease)
+                own, state = yield ask(lambda *both: both, self, self._store.agent(id))
+                if fields is None and isinstance(made, Keeping):
+                    made.set_state(state)  # it saves itself, too
+                    kept: Attached = blocking_of(made.kept)
+                    kept._core.lease = lease
+                else:
+                    keep = attach if own is self else asynchronous(attach)
+                    kept = blocking_of(keep(made, state, fields=fields, lease=lease))
+                yield from steps_of(kept.__enter__)()
             except BaseException:  # whatever it is, nobody runs what was not started
                 yield end(lease.release)
                 raise
@@ -373,20 +395,6 @@ class Agents:
             if self._closed:  # maybe by what makes the agent: that could not stop it yet
                 yield from self._stopped(id)
             return kept
-
-    def _started(
-        self, agent: Any, id: str, fields: tuple[str, ...] | None, lease: Lease
-    ) -> Steps[Attached]:
-        own, state = yield ask(lambda *both: both, self, self._store.agent(id))
-        if fields is None and isinstance(agent, Keeping):
-            agent.set_state(state)  # it saves itself, too
-            kept: Attached = blocking_of(agent.kept)
-            kept._core.lease = lease
-        else:
-            made = attach if own is self else asynchronous(attach)
-            kept = blocking_of(made(agent, state, fields=fields, lease=lease))
-        yield from steps_of(kept.__enter__)()
-        return kept
 
     def _let_go(self, id: str) -> Steps[None]:
         """Give the lease of an agent back that has ended by itself."""
@@ -530,29 +538,6 @@ class Wanting(Asking):
 class _File(msgspec.Struct):
     format: str
     agents: dict[str, Identity]
-
-
-def _read_file(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
-    """The identities in such a file, by ids."""
-    try:
-        with open(check_path(path), "rb") as file:
-            data = file.read(LARGEST_FILE + 1)
-    except OSError as error:
-        raise InvalidInputError(f"cannot read {path}: {error.strerror}") from None
-    if len(data) > LARGEST_FILE:
-        raise InvalidInputError(f"{path} is larger than {LARGEST_FILE >> 20} MiB")
-    try:
-        found = msgspec.convert(json.loads(data.decode()), _File)
-    except (msgspec.ValidationError, UnicodeDecodeError, InvalidValueError):
-        raise InvalidInputError(
-            f"{path} is no file of identities; `export_identities` writes such"
-        ) from None
-    if found.format != FORMAT:
-        raise InvalidInputError(f"{path} is of a format that this version does not know")
-    return {
-        id: {name: getattr(one, name) for name in Identity.__struct_fields__}
-        for id, one in found.agents.items()
-    }
 
 
 # ---- turns --------------------------------------------------------------------------------------

@@ -422,18 +422,13 @@ class Drift:
     ) -> None:
         if not isinstance(state, State):
             raise InvalidInputError("Drift takes a state of the same face")
-        signs = Signs(
-            evidence,
-            max_cycles,
-            tuple(listed(signals, "signals")),
-            tuple(listed(without, "without")),
-        )
+        watched, left_out = listed(signals, "signals"), listed(without, "without")
+        self._signs = Signs(evidence, max_cycles, tuple(watched), tuple(left_out))
         self._storage = handle_of(state).core.storage
         self._handle = handle_of(state)
         self._status = Book(state, OWN_DRIFT, Status)
         self._cycles = Book(state, OWN_DRIFT, Cycle)
         self._alarms = Book(state, OWN_DRIFT, DriftAlarm)
-        self._signs = signs
         self._known: tuple[Status, list[Cycle]] = Status(), []
         """The last status that was seen and its cycles, as one: several threads may come by. It is
         checked against the status with each use."""
@@ -454,32 +449,31 @@ class Drift:
         `action` says what was done: equal texts are the same action. `progress` is how far the
         task is, in any unit that grows. What is not given is not judged.
         """
-        cycle = Cycle.of(action, task, progress, seconds, failed, signals)
-        alarms, self._known = self._status.step(lambda page: self._noted(page, cycle))
-        return alarms
+        new = Cycle.of(action, task, progress, seconds, failed, signals)
 
-    def _noted(
-        self, page: BookPage[Status], cycle: Cycle
-    ) -> tuple[list[DriftAlarm], tuple[Status, list[Cycle]]]:
-        status, before = self._load(*page.versioned(STATUS))
-        cycle = msgspec.structs.replace(cycle, number=status.cycles + 1).after(before)
-        cycles = [*before[1 - WINDOW :], cycle]
-        said = status.progress or cycle.progress is not None
-        alarms = self._signs.judge(cycles, status.alarmed, status.begun, progress=said)
-        alarmed = status.alarmed | {alarm.kind: alarm.cycle for alarm in alarms}
-        after = Status(cycle.number, status.begun, alarmed, said)
-        page.put(STATUS, after)
-        kept = page.beside(self._cycles)
-        if status.begun == status.cycles:  # what the list may still hold is of before
-            kept.delete(CYCLES)
-        kept.extend(CYCLES, [cycle])
-        if cycle.number % WINDOW == 0:
-            kept.trim(CYCLES, keep_last=WINDOW)
-        if alarms:
-            time, told = moment(self._handle.core.clock.claimed()), page.beside(self._alarms)
-            told.extend(ALARMS, [msgspec.structs.replace(one, time=time) for one in alarms])
-            told.trim(ALARMS, keep_last=MOST_ALARMS)
-        return alarms, (after, cycles)
+        def note(page: BookPage[Status]) -> tuple[list[DriftAlarm], tuple[Status, list[Cycle]]]:
+            status, before = self._load(*page.versioned(STATUS))
+            cycle = msgspec.structs.replace(new, number=status.cycles + 1).after(before)
+            cycles = [*before[1 - WINDOW :], cycle]
+            said = status.progress or cycle.progress is not None
+            alarms = self._signs.judge(cycles, status.alarmed, status.begun, progress=said)
+            alarmed = status.alarmed | {alarm.kind: alarm.cycle for alarm in alarms}
+            after = Status(cycle.number, status.begun, alarmed, said)
+            page.put(STATUS, after)
+            kept = page.beside(self._cycles)
+            if status.begun == status.cycles:  # what the list may still hold is of before
+                kept.delete(CYCLES)
+            kept.extend(CYCLES, [cycle])
+            if cycle.number % WINDOW == 0:
+                kept.trim(CYCLES, keep_last=WINDOW)
+            if alarms:
+                time, told = moment(self._handle.core.clock.claimed()), page.beside(self._alarms)
+                told.extend(ALARMS, [msgspec.structs.replace(one, time=time) for one in alarms])
+                told.trim(ALARMS, keep_last=MOST_ALARMS)
+            return alarms, (after, cycles)
+
+        alarms, self._known = self._status.step(note)
+        return alarms
 
     @quick
     def status(self) -> DriftStatus:
@@ -487,12 +481,19 @@ class Drift:
         status, cycles = self._load(*self._status.versioned(STATUS))
         times = [one.seconds for one in cycles if one.seconds is not None]
         moves = [one.moved for one in cycles if one.moved is not None]
+        repeats = 0
+        for one in reversed(cycles):
+            if one.action != cycles[-1].action or not one.action:
+                break
+            repeats += 1
+            if one.moved == 1:
+                break
         return DriftStatus(
             status.cycles,
             status.cycles - status.begun,
             len(cycles),
             sum(one.failed for one in cycles) / len(cycles) if cycles else 0.0,
-            _repeats(cycles),
+            repeats,
             next((n for n, moved in enumerate(reversed(moves)) if moved == 1), len(moves)),
             sum(times) / len(times) if times else None,
         )
@@ -580,14 +581,3 @@ class DriftStatus:
     """Cycles since the last progress, of those that say something about it."""
     seconds: float | None
     """The mean time of a cycle; None if nobody said it."""
-
-
-def _repeats(cycles: list[Cycle]) -> int:
-    count = 0
-    for one in reversed(cycles):
-        if one.action != cycles[-1].action or not one.action:
-            break
-        count += 1
-        if one.moved == 1:
-            break
-    return count

@@ -1,16 +1,16 @@
 """An agent that lived in a folder of files becomes a typed agent of a store: one change.
 
-What was taken up is noted under `$import/`: which parts, with a digest each, and which tasks and
-things remembered came from which agent's files; letters by their ids under
+What was taken up is noted under `$import/`: which parts, and which tasks and things remembered came
+from which agent's files; letters by their ids under
 `$mailbox/inbox/imported`, which no restore undoes, as it undoes no letter. So a second import adds
 letters that are new, and changes nothing else, whatever the agent did meanwhile.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -98,14 +98,13 @@ def _parts(draft: Draft, part: ScopedChange, found: FoundAgent) -> dict[str, Any
     parts = {
         "tasks": found.tasks,
         "context": found.context,
-        "memory": [found.short_term, found.session] if found.session is not None else None,
+        "memory": found.session,
         "cycles": found.cycles,
         "drift_threshold": found.drift_threshold,
     }
-    here = {name: _digest(one) for name, one in parts.items() if one is not None}
-    taken: dict[str, str] = part.get(TAKEN, {})
+    taken = part.get(TAKEN, {})  # earlier versions kept a digest of each
     made: dict[str, Any] = {}
-    new = {name for name in here if name not in taken}
+    new = {name: True for name, one in parts.items() if one is not None and name not in taken}
     if "tasks" in new and found.tasks is not None:
         made["tasks"] = _put(draft, "tasks", found.tasks)
         if found.current is not None and part.get(CURRENT_TASK) is None:
@@ -129,7 +128,7 @@ def _parts(draft: Draft, part: ScopedChange, found: FoundAgent) -> dict[str, Any
         brought = {"tasks": found.tasks, "short_term_memory": found.short_term}
         brought["session_memory"] = found.session
         names = {name: list(items) for name, items in brought.items() if items is not None}
-        part.set(TAKEN, taken | here)
+        part.set(TAKEN, taken | new)
         part.set(ITEMS, {**part.get(ITEMS, {}), found.name: names})
     return made
 
@@ -158,10 +157,6 @@ def _letters(part: ScopedChange, found: FoundAgent) -> tuple[int, int]:
     if done and first == 0:  # then they are the first of all
         note.append(Operation("set", DONE, {"number": len(done), "id": done[-1]["id"]}))
     return len(new) - len(done), len(done)
-
-
-def _digest(data: Any) -> str:
-    return hashlib.sha256(msgspec.json.encode(data, order="sorted")).hexdigest()
 
 
 # ---- folder files -------------------------------------------------------------------------------
@@ -318,8 +313,9 @@ class _Files:
         content: Any = self._content(path)
         if name.endswith(".json"):
             content = self._decoded(content)
-        elif _is_text(content):
-            content = content.decode()  # bytes are a content, too
+        else:
+            with suppress(UnicodeDecodeError):  # bytes are a content, too
+                content = content.decode()
         said = content if isinstance(content, dict) else {}
         names = (said.get(one) for one in ("sender", "from"))
         sender = next((one for one in names if isinstance(one, str)), "")
@@ -440,11 +436,3 @@ def _time(text: Any) -> datetime | None:
     except OverflowError:
         raise _Bad(f"the time {text} is not within the years 1 to 9999 of UTC") from None
     return time
-
-
-def _is_text(content: bytes) -> bool:
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
