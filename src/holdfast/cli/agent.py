@@ -24,6 +24,7 @@ from holdfast.agents.machines.machine_records import MachineBook, machines_of
 from holdfast.agents.mailbox import Mailbox
 from holdfast.agents.state.agent_file import export_agent
 from holdfast.agents.state.agent_state import AgentState
+from holdfast.agents.state.checks import plain as bare
 from holdfast.agents.state.components import table
 from holdfast.cli import output
 from holdfast.cli.commands import Group, agent_scope, flag, imported, option, seconds, several
@@ -68,7 +69,14 @@ def list_(
         found = _infos(store, kind, prefix, limit, after)
     damaged = [one for one in found if one.damage]
     about = "name=identity.name, kind=identity.kind, version=identity.version"
-    rows = [_info(one) for one in found] if session.json else found
+    rows: list[Any] = found
+    if session.json:
+        rows = [
+            {"id": one.id, "status": one.status, "owner": one.owner}
+            | {"identity": Value(bare(one.identity))}
+            | ({"damage": one.damage} if one.damage else {})
+            for one in found
+        ]
     session.table("agents", rows, f"agent=id, {about}, status, run by=owner")
     if limit is not None and len(found) == limit:
         session.note(f"there may be more: --after {found[-1].id}")
@@ -83,33 +91,28 @@ def _infos(
     return [*Agents(store)._infos((), kind, prefix, limit, after, registered=False)]
 
 
-def _info(one: AgentInfo) -> dict[str, Any]:
-    from holdfast.agents.state.checks import plain
-
-    identity = Value(plain(one.identity))
-    shown = {"id": one.id, "status": one.status, "owner": one.owner, "identity": identity}
-    return shown | {"damage": one.damage} if one.damage else shown
-
-
 @agent.verb("show AGENT")
 def show(session: Session, agent: str) -> None:
     """Who an agent is, where it is in its life, what it holds, and what is wrong with that.
 
     AGENT is its id.
     """
-    from holdfast.agents.state.checks import plain
-
     with session.reading() as store:
         state = session.state(store, agent_scope(agent))
         id = state.scope.id
         infos = [one for one in _infos(store, None, id, 1, None) if one.id == id]
         typed = AgentState(state)
-        life = plain(typed.get("execution_state"))
+        life = bare(typed.get("execution_state"))
         sizes = _sizes(state)
         problems = typed.problems()
-        machines = _machines(state)
+        handle = handle_of(state)
+        seen = {name: MachineBook(handle, name).look() for name in machines_of(handle)}
     owner = infos[0].owner if infos else None
-    about = plain(infos[0].identity) if infos else {}
+    about = bare(infos[0].identity) if infos else {}
+    machines = {
+        name: {"state": one.state or None, "to": one.intent.to_state if one.intent else None}
+        for name, one in seen.items()
+    }
     if session.json:
         told = {"agent": id, "identity": Value(about), "life": Value(life), "owner": owner}
         session.tell({**told, "machines": machines, "components": sizes, "problems": problems})
@@ -161,16 +164,6 @@ def import_folder(session: Session, agent: str, folder: str, name: str | None) -
     nothing = "all of it was taken up before; nothing was changed"
     shown = (lambda: output.fields(done.items())) if made.changed else nothing
     session.tell({**done, "changed": made.changed}, shown)
-
-
-def _machines(state: State) -> dict[str, dict[str, str | None]]:
-    """Where the machines of an agent are, and where those are to come that are on their way."""
-    handle = handle_of(state)
-    found = {name: MachineBook(handle, name).look() for name in machines_of(handle)}
-    return {
-        name: {"state": seen.state or None, "to": seen.intent.to_state if seen.intent else None}
-        for name, seen in found.items()
-    }
 
 
 def _place(machine: dict[str, str | None]) -> str:
@@ -327,7 +320,13 @@ def effects(session: Session, agent: str, done: bool, reveal: bool) -> None:
     scope = agent_scope(agent)
     with session.read(scope) as state:
         found = EffectBook(handle_of(state)).effects(done=done, plain=True)
-    rows = [_effect(one, reveal) for one in found] if session.json else found
+    rows: list[Any] = found
+    if session.json:
+        values = [
+            {"about": Value(one.about), "result": Value(one.result)} if reveal else {}
+            for one in found
+        ]
+        rows = [plain(one) | more for one, more in zip(found, values, strict=True)]
     columns = "effect=name, id, status, attempts, begun=started_at, key, error, what to do=advice"
     session.table("effects", rows, columns, about={"scope": scope}, advice=_advice)
 
@@ -338,11 +337,6 @@ def _advice(one: Effect) -> str:
     if one.status == "done":
         return ""
     return "nothing: the agent may begin it" if one.repeatable else "settle it"
-
-
-def _effect(one: Effect, reveal: bool) -> dict[str, Any]:
-    values = {"about": Value(one.about), "result": Value(one.result)} if reveal else {}
-    return {**plain(one), **values}
 
 
 @agent.verb("settle AGENT NAME [ID]")
@@ -529,11 +523,6 @@ def run(
         sys.stdout.flush()
         # The store is closed; nothing returns from here.
         os.execve(sys.executable, sys.orig_argv, {**os.environ, **key})
-    _ended(session, result, metrics)
-    return DRIFTED if result.outcome == "drifted" else 0
-
-
-def _ended(session: Session, result: LoopResult, metrics: Metrics) -> None:
     told = plain(result)
     shown = [(name, one) for name, one in told.items() if name != "alarms"]
     session.tell(
@@ -541,6 +530,7 @@ def _ended(session: Session, result: LoopResult, metrics: Metrics) -> None:
         lambda: output.fields(shown),
         *(f"{one.kind}: {one.why}" for one in result.alarms),
     )
+    return DRIFTED if result.outcome == "drifted" else 0
 
 
 def _hold_signals(result: LoopResult) -> None:
