@@ -135,39 +135,32 @@ class _Fuse:
 
     def run(self, call: Callable[[], _T]) -> _T | None:
         """What the call gives; None if it failed, or was not made."""
-        if self.blown and not self._may_try():
-            return None
         begun = time.monotonic()
+        with self._lock:
+            if self.blown and begun < self._again:
+                return None
+            self._again = begun + REST  # one tries; others leave it alone meanwhile
         try:
             made = call()
         except Exception as error:  # whatever it is, nothing rests on it
-            self._blow(type(error).__name__, time.monotonic() - begun)
+            now = time.monotonic()
+            with self._lock:
+                first, self.blown = not self.blown, True
+                self._again = now + max(REST, SHARE * (now - begun))
+            if first:
+                # The driver's text may name what nobody is to see; the kind of error says enough.
+                log.warning(
+                    "the cache %s cannot be %s (%s); the store goes on without it, and tries again "
+                    "now and then",
+                    self._address,
+                    self._what,
+                    type(error).__name__,
+                )
             return None
         if self.blown:
             self.blown = False
             log.info("the cache %s can be %s again", self._address, self._what)
         return made
-
-    def _may_try(self) -> bool:
-        with self._lock:
-            if time.monotonic() < self._again:
-                return False
-            self._again = time.monotonic() + REST
-            return True
-
-    def _blow(self, kind: str, taken: float) -> None:
-        with self._lock:
-            first, self.blown = not self.blown, True
-            self._again = time.monotonic() + max(REST, SHARE * taken)
-        if first:
-            # The driver's text may name what nobody is to see; the kind of error says enough.
-            log.warning(
-                "the cache %s cannot be %s (%s); the store goes on without it, and tries again now "
-                "and then",
-                self._address,
-                self._what,
-                kind,
-            )
 
 
 # ---- redis url ----------------------------------------------------------------------------------

@@ -80,11 +80,13 @@ class Parts:
         """The plain form that stands for a message; it is stored with the change if it is new."""
         return Typed(MESSAGE, 1, self.place(message))
 
-    def place(self, message: BaseMessage) -> Any:
-        """The place of a message; it is stored with the change if it is new."""
+    def place(self, message: BaseMessage, *, plain: bool = False) -> Any:
+        """The place of a message; it is stored with the change if it is new. `plain`: it is known
+        to hold plain data only, and is not walked again."""
         entry, rest = self._types.known(type(message)), None
         try:
-            if entry is not None and simple(fields := entry.to_plain(message)):
+            fields = entry.to_plain(message) if entry is not None else None
+            if entry is not None and (plain or simple(fields)):
                 rest = Typed(entry.name, entry.version, fields)
         except (Refusal, AttributeError, KeyError, TypeError):
             rest = None  # what is wrong is told below

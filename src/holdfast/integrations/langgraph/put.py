@@ -489,7 +489,7 @@ class Draft:
         thread, place = self.thread, self.thread.parts.place
         kept = same.grown(value) if type(same) is Kept and type(value) is list else None
         if kept is not None:
-            places = [*map(place, value[same.count :])]
+            places = [place(new, plain=True) for new in value[same.count :]]
             if kept.places is None:
                 if places:
                     self.note("append", space.channel(name), places)

@@ -169,7 +169,10 @@ class Commit:
         if client.absent_at != self._commits - 1 or len(client.absent) >= MANY:
             client.absent = set()  # others have committed since
         asked = named - found.keys() - client.absent
-        there = found.keys() | self._there(client.records, asked, session)
+        there = set(found)
+        for page in pages(asked):
+            only = client.records.find({"_id": {"$in": page}}, {"_id": 1}, session=session)
+            there.update(bytes.fromhex(one["_id"]) for one in only)
         client.absent |= asked - there
         failed = [key for key in batch.absent if key in there]
         failed += [key for key in batch.present if key not in there]
@@ -183,15 +186,6 @@ class Commit:
     ) -> Iterator[tuple[bytes, bytes]]:
         for page in pages(keys):
             yield from map(row, source.find({"_id": {"$in": page}}, session=session))
-
-    def _there(
-        self, source: Collection[Document], keys: Iterable[bytes], session: ClientSession
-    ) -> set[bytes]:
-        found: set[bytes] = set()
-        for page in pages(keys):
-            only = source.find({"_id": {"$in": page}}, {"_id": 1}, session=session)
-            found.update(bytes.fromhex(one["_id"]) for one in only)
-        return found
 
     def _write(self, session: ClientSession) -> None:
         batch = self._batch

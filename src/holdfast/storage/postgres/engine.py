@@ -85,8 +85,15 @@ class PostgresStorage(ServerStorage):
             f"SELECT sum(pg_total_relation_size(t))::bigint FROM unnest(ARRAY["
             f"'{name}.records', '{name}.cells', '{name}.store']::regclass[]) t"
         )
+        deadline, more = self._pool.deadline(), create and not read_only
         try:
-            self._prepare(create=create and not read_only)
+            with self._talking():
+                done = False
+                while not done:  # others may be making it at this moment
+                    with self._pool.link(deadline) as link:
+                        done = schema.prepare(
+                            link, self.address, deadline, create=more, level=self._level
+                        )
         except BaseException:  # nobody gets the handle that would close it
             self._pool.close()
             raise
@@ -180,10 +187,7 @@ class PostgresStorage(ServerStorage):
         self, sql: str, params: Sequence[Param], deadline: float, *, fresh: bool = False
     ) -> list[tuple[bytes, bytes]]:
         with self._pool.link(deadline, fresh=fresh) as link:
-            (result,) = link.flight([(sql, params)], deadline)
-        if result.failed:
-            raise result.error()
-        return result.rows()
+            return link.ask(sql, params, deadline)
 
     @contextmanager
     def _talking(self) -> Iterator[None]:
@@ -237,18 +241,6 @@ class PostgresStorage(ServerStorage):
                 f"{doubt or 'the server did not confirm it'}; read again to see"
             )
 
-    # -- the handle's life -------------------------------------------------------------
-
-    def _prepare(self, *, create: bool) -> None:
-        deadline = self._pool.deadline()
-        with self._talking():
-            while True:
-                with self._pool.link(deadline) as link:
-                    if schema.prepare(
-                        link, self.address, deadline, create=create, level=self._level
-                    ):
-                        return
-
 
 class _Still(Ranges):
     """Reads in one transaction, on a link of its own."""
@@ -266,10 +258,7 @@ class _Still(Ranges):
     def ask(self, sql: str, *params: Param) -> list[tuple[bytes, bytes]]:
         """The rows that a statement gives. A link that broke has lost the moment."""
         self._storage._life.check()
-        (result,) = self._link.flight([(sql, params)], self._storage._pool.deadline())
-        if result.failed:
-            raise result.error()
-        return result.rows()
+        return self._link.ask(sql, params, self._storage._pool.deadline())
 
 
 def _committed(results: Sequence[Result]) -> bool:
@@ -278,10 +267,7 @@ def _committed(results: Sequence[Result]) -> bool:
 
 def _welcome(address: PostgresAddress, full: bool, link: Link) -> None:
     """Refuse a server that could not keep what is promised."""
-    (result,) = link.flight([(_SERVER, [])], time.monotonic() + address.timeout / 1000)
-    if result.failed:
-        raise result.error()
-    standby, *safe = result.rows()[0]
+    standby, *safe = link.ask(_SERVER, [], time.monotonic() + address.timeout / 1000)[0]
     link.spoiled = standby == b"true" or (full and safe != [b"on", b"on"])
     if standby == b"true":
         raise Unavailable(

@@ -66,9 +66,7 @@ def text(value: str) -> Param:
 
 
 def array(values: Sequence[bytes | None]) -> Param:
-    """A column of bytes, some of them perhaps null, as one parameter."""
-    if not values:
-        return _BYTES_ARRAY, struct.pack(">iii", 0, 0, _BYTES)
+    """A column of bytes, some of them perhaps null, as one parameter; not an empty one."""
     parts = [struct.pack(">iiiii", 1, int(None in values), _BYTES, len(values), 1)]
     for value in values:
         parts += (
@@ -210,6 +208,13 @@ class Link:
                 results.append(Result(found))
             if self._pg.status == pq.ConnStatus.BAD:
                 raise psycopg.OperationalError("the connection was closed")
+
+    def ask(self, sql: str, params: Sequence[Param], deadline: float) -> list[tuple[Any, ...]]:
+        """The rows that one statement gives."""
+        (result,) = self.flight([(sql, params)], deadline)
+        if result.failed:
+            raise result.error()
+        return result.rows()
 
     def _wait(self, events: int, deadline: float) -> int:
         self._selector.modify(self._pg.socket, events)

@@ -8,7 +8,6 @@ schema is described, a line for each thing, and compared with what was made ther
 from __future__ import annotations
 
 from holdfast.errors import (
-    HoldfastError,
     NewerFormatError,
     NotAStoreError,
     StoreNotFoundError,
@@ -91,7 +90,8 @@ def prepare(
     found = _described(link, address, deadline)
     if found - {"schema"}:
         if wrong := server.differences(found, _EXPECTED):
-            raise _foreign(address, wrong)
+            place = f"schema of {address}"
+            raise server.not_as_made(place, wrong, "schema (?schema=NAME)")
         _check_format(link, address, deadline)
         return True
     if not create:
@@ -109,22 +109,13 @@ def quoted(schema: str) -> str:
 
 
 def _described(link: Link, address: PostgresAddress, deadline: float) -> frozenset[str]:
-    (result,) = link.flight([(_DESCRIBE, [text(address.schema)])], deadline)
-    if result.failed:
-        raise result.error()
-    return frozenset(line.decode(errors="replace") for (line,) in result.rows())
-
-
-def _foreign(address: PostgresAddress, wrong: list[str]) -> HoldfastError:
-    return server.not_as_made(f"schema of {address}", wrong, "schema (?schema=NAME)")
+    found = link.ask(_DESCRIBE, [text(address.schema)], deadline)
+    return frozenset(line.decode(errors="replace") for (line,) in found)
 
 
 def _check_format(link: Link, address: PostgresAddress, deadline: float) -> None:
     sql = f"SELECT format::bigint FROM {quoted(address.schema)}.store"
-    (result,) = link.flight([(sql, [])], deadline)
-    if result.failed:
-        raise result.error()
-    rows = result.rows()
+    rows = link.ask(sql, [], deadline)
     number = int.from_bytes(rows[0][0], "big") if len(rows) == 1 else 0
     if number > FORMAT:
         raise NewerFormatError(

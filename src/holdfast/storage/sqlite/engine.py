@@ -161,10 +161,12 @@ class SqliteStorage(Ranges):
                     self._begin()
                 self._apply(batch)
                 self._finish()
-            except apsw.Error as error:
-                self._apply_failed(error)
-            except BaseException:  # a conflict, Ctrl-C: nothing of the batch may stay
+            except BaseException as error:  # a conflict, Ctrl-C: nothing of the batch may stay
                 self._rollback()
+                if isinstance(error, apsw.IOError):  # after one this handle is not trusted any more
+                    self._die(f"writing {self.path!r} failed")
+                if isinstance(error, apsw.Error):
+                    raise self._translated(error) from None
                 raise
         if (batch.drops or batch.swaps) and self._wal_pages >= files.WAL_PAGES // 2:
             self._shorten_beside()
@@ -177,7 +179,11 @@ class SqliteStorage(Ranges):
             # Not by a call, behind which an interrupt can come before its result is noted.
             [mine] = map(self._write_lock.acquire, (False,))
             if time.monotonic() >= self._look_at:
-                self._look(mine)
+                if self._replaced():  # in these files nobody else commits any more
+                    if mine:  # else a later call ends the handle
+                        self._die(_REPLACED)
+                    raise StoreClosedError(f"this storage ended because {_REPLACED}; open it again")
+                self._look_at = time.monotonic() + _LOOK_SECONDS
             if not mine:
                 return self._versions.beside()
             self._version = version = self._write_cursor.execute(VERSION).get
@@ -306,15 +312,6 @@ class SqliteStorage(Ranges):
         self._damaged = self._damaged or isinstance(told, DamagedStorageError)
         return told
 
-    def _look(self, mine: bool) -> None:
-        """Refuse to go on with files in which nobody else commits any more; `mine`: this thread
-        may end the handle, else a later call does."""
-        if self._replaced():
-            if mine:
-                self._die(_REPLACED)
-            raise StoreClosedError(f"this storage ended because {_REPLACED}; open it again")
-        self._look_at = time.monotonic() + _LOOK_SECONDS
-
     # -- committing --------------------------------------------------------------------
 
     def _begin(self) -> None:
@@ -358,7 +355,12 @@ class SqliteStorage(Ranges):
         if batch.swaps or batch.drops:
             self._remove(batch)
         for key, expected, new in batch.cells:
-            self._swap(key, expected, new)
+            if new is None and expected is not None:
+                cursor.execute("DELETE FROM cells WHERE k=?", (key,))
+            elif expected is None and new is not None:
+                cursor.execute("INSERT INTO cells VALUES(?,?)", (key, new))
+            elif new != expected:
+                cursor.execute("UPDATE cells SET v=? WHERE k=?", (new, key))
 
     def _is_absent(self, key: bytes) -> bool:
         """Whether there is no record of a key; asked once, as long as nobody else commits."""
@@ -441,23 +443,6 @@ class SqliteStorage(Ranges):
     def _value(self, sql: str, key: bytes) -> bytes | None:
         rows: list[Any] = self._write_cursor.execute(sql, (key,)).fetchall()
         return (rows[0][0] or b"") if rows else None
-
-    def _swap(self, key: bytes, expected: bytes | None, new: bytes | None) -> None:
-        if new == expected:
-            return
-        if new is None:
-            self._write_cursor.execute("DELETE FROM cells WHERE k=?", (key,))
-        elif expected is None:
-            self._write_cursor.execute("INSERT INTO cells VALUES(?,?)", (key, new))
-        else:
-            self._write_cursor.execute("UPDATE cells SET v=? WHERE k=?", (new, key))
-
-    def _apply_failed(self, error: apsw.Error) -> NoReturn:
-        """Nothing was committed; after an I/O error this handle is not trusted any more."""
-        self._rollback()
-        if isinstance(error, apsw.IOError):
-            self._die(f"writing {self.path!r} failed")
-        raise self._translated(error) from None
 
     def _finish(self) -> None:
         try:

@@ -206,25 +206,22 @@ def check(path: str, patience: Patience) -> list[str]:
     lock = threading.Lock()  # a fork waits for it: no thread is inside SQLite then
     with lock:
         forks.join(lock, lock)
-        return _check(connect(path, patience, write=False))
-
-
-def _check(connection: apsw.Connection) -> list[str]:
-    found: list[str] = []
-    try:
-        found += [text for (text,) in connection.execute(f"PRAGMA integrity_check({MOST})")]
-        if found == ["ok"]:
-            found = []
-        for table in TABLES:
-            for row, key, value, name in connection.execute(_NO_BYTES.format(table), (MOST,)):
-                found.append(
-                    f"row {row} of {table} ({name.lower()}): its key is {key}, its value {value}; "
-                    "both were written as bytes"
-                )
-    except apsw.Error as error:
-        if not guard.is_damage(error):
-            raise
-        found.append(str(error))
-    finally:
-        close_all([connection])
+        connection = connect(path, patience, write=False)
+        found: list[str] = []
+        try:
+            found += [text for (text,) in connection.execute(f"PRAGMA integrity_check({MOST})")]
+            if found == ["ok"]:
+                found = []
+            for table in TABLES:
+                for row, key, value, name in connection.execute(_NO_BYTES.format(table), (MOST,)):
+                    found.append(
+                        f"row {row} of {table} ({name.lower()}): its key is {key}, its value "
+                        f"{value}; both were written as bytes"
+                    )
+        except apsw.Error as error:
+            if not guard.is_damage(error):
+                raise
+            found.append(str(error))
+        finally:
+            close_all([connection])
     return found[:MOST]

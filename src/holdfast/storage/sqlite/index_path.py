@@ -85,30 +85,26 @@ class IndexPath:
             execute("ROLLBACK")  # an interrupt left it
         execute("PRAGMA shrink_memory; BEGIN")  # what is held is not read again; at one moment
         try:
-            self._check(table, key)
+            _noted.pages = []
+            execute(_SEEK.format(table), (key,)).fetchall()
+            low, high, ended = b"", b"", False
+            for page in [page for page in _noted.pages if page[0] in (_LEAF, _INNER)]:
+                keys = read_page(page)
+                if not keys:
+                    break  # that of an empty table
+                if ended or keys[0] <= low or (high and keys[-1] >= high):
+                    raise Broken("a page of the index lies in another's place")
+                at = bisect_left(keys, key)
+                for beside in keys[max(0, at - 1) : at + 1]:
+                    if not execute(_AGREES.format(table), (beside,)).get:
+                        raise Broken("index and table differ")
+                low = keys[at - 1] if at else low
+                high = keys[at] if at < len(keys) else high
+                ended = page[0] == _LEAF or high == key
+            if not ended and execute(_ANY.format(table)).get:
+                raise Broken("the index ends before its leaves")
         finally:
             execute("ROLLBACK")
-
-    def _check(self, table: str, key: bytes) -> None:
-        execute = self.connection.execute
-        _noted.pages = []
-        execute(_SEEK.format(table), (key,)).fetchall()
-        low, high, ended = b"", b"", False
-        for page in [page for page in _noted.pages if page[0] in (_LEAF, _INNER)]:
-            keys = read_page(page)
-            if not keys:
-                break  # that of an empty table
-            if ended or keys[0] <= low or (high and keys[-1] >= high):
-                raise Broken("a page of the index lies in another's place")
-            at = bisect_left(keys, key)
-            for beside in keys[max(0, at - 1) : at + 1]:
-                if not execute(_AGREES.format(table), (beside,)).get:
-                    raise Broken("index and table differ")
-            low = keys[at - 1] if at else low
-            high = keys[at] if at < len(keys) else high
-            ended = page[0] == _LEAF or high == key
-        if not ended and execute(_ANY.format(table)).get:
-            raise Broken("the index ends before its leaves")
 
 
 @lru_cache(64)  # those near the root are on the way to many places
