@@ -83,8 +83,8 @@ def unreadable(
     What steps fill counts as there, what they remove as gone, what they convert as fitting.
     """
     done = [one for step in steps for one in step.transformations]
-    filled = {path for one in done for path in one.writes()}
-    gone = {path for one in done for path in one.drops()}
+    filled = {path for one in done for path in one.paths(one.WRITES)}
+    gone = {path for one in done for path in one.paths(one.DROPS)}
     there = {path: (inner, must) for path, inner, must in paths_of(data) if path not in gone}
     problems = []
     for path, inner, must in paths_of(reader):
@@ -175,36 +175,27 @@ def check_migration(
     if level != "none":
         there = set(known)
         for one in done:
-            missing = [path for path in one.reads() if path not in there]
+            missing = [path for path in one.paths(one.READS) if path not in there]
             errors += [f"{path}, which {type(one).__name__} reads, is no field" for path in missing]
-            there = (there | set(one.writes())) - set(one.drops())
+            there = (there | set(one.paths(one.WRITES))) - set(one.paths(one.DROPS))
     if level in ("strict", "paranoid"):
         errors += unreadable(new, old, steps)
-        stray = {path for one in done for path in one.writes()} - targets
+        stray = {path for one in done for path in one.paths(one.WRITES)} - targets
         errors += [f"{path} is no field of the newer schema" for path in sorted(stray)]
     if level == "paranoid":
-        read = {path for one in done for path in one.reads()}
+        read = {path for one in done for path in one.paths(one.READS)}
         lost = [path for path in known if path not in targets and path not in read]
         errors += [f"{path} would be lost" for path in sorted(lost)]
         errors += [f"the function {one.name} decides" for one in done if isinstance(one, Custom)]
-    reasons = list(_reasons(old, new, steps))
+    reasons = [("critical", problem) for problem in unreadable(new, old, steps)]
+    for one in done:
+        if isinstance(one, Custom):
+            reasons.append(("high", f"the function {one.name} decides what becomes of a value"))
+        elif isinstance(one, Remove):
+            reasons.append(("high", f"{one.field} is removed"))
+        elif isinstance(one, Convert | Split | Merge):
+            made = ", ".join(one.paths(one.WRITES))
+            reasons.append(("medium", f"{made} is made of something else"))
     worst = max((RISKS.index(risk) for risk, _ in reasons), default=0)
-    return MigrationCheck(
-        tuple(errors), RISKS[worst], tuple(f"{risk}: {text}" for risk, text in reasons if text)
-    )
-
-
-def _reasons(
-    old: Mapping[str, Any], new: Mapping[str, Any], steps: list[Step]
-) -> Iterator[tuple[str, str]]:
-    """Why a migration is dangerous, and how much."""
-    for problem in unreadable(new, old, steps):
-        yield "critical", problem
-    for step in steps:
-        for one in step.transformations:
-            if isinstance(one, Custom):
-                yield "high", f"the function {one.name} decides what becomes of a value"
-            elif isinstance(one, Remove):
-                yield "high", f"{one.field} is removed"
-            elif isinstance(one, Convert | Split | Merge):
-                yield "medium", f"{', '.join(one.writes())} is made of something else"
+    said = tuple(f"{risk}: {text}" for risk, text in reasons)
+    return MigrationCheck(tuple(errors), RISKS[worst], said)

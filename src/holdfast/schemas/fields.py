@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from collections.abc import Mapping as Mapped
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from holdfast.errors import InvalidSchemaError, MissingExtraError
 from holdfast.seal.codec import Typed
-from holdfast.store.names.arguments import check_count, check_text, listed
+from holdfast.store.names.arguments import check_text, listed
 
 MOST_DEPTH = 32
 MOST_BYTES = 256 << 10
@@ -27,11 +27,19 @@ MOST_BYTES = 256 << 10
 class Field:
     """Base of fields. One that is `optional` may be missing."""
 
+    BASE: ClassVar[Mapped[str, Any]] = {}
+    """What it is as JSON Schema, whatever its attributes say."""
+    SAYS: ClassVar[Mapped[str, str]] = {}
+    """What JSON Schema calls what they say."""
     optional: bool = field(default=False, kw_only=True)
 
     def document(self) -> dict[str, Any]:
         """What it is as JSON Schema."""
-        return {}
+        made = dict(self.BASE)
+        for name, word in self.SAYS.items():
+            if (said := getattr(self, name)) is not None:
+                made[word] = said if isinstance(said, int | float | str) else list(said)
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,65 +51,53 @@ class AnyValue(Field):
 class Text(Field):
     """Text, of bounded length."""
 
+    BASE: ClassVar = {"type": "string"}
+    SAYS: ClassVar = {"max_length": "maxLength", "min_length": "minLength", "choices": "enum"}
     max_length: int | None = None
     min_length: int | None = None
     choices: Iterable[str] | None = None
-
-    def document(self) -> dict[str, Any]:
-        """What it is as JSON Schema."""
-        for name in ("max_length", "min_length"):
-            if getattr(self, name) is not None:
-                check_count(getattr(self, name), name)
-        made: dict[str, Any] = {"type": "string"}
-        made |= {"maxLength": self.max_length} if self.max_length is not None else {}
-        made |= {"minLength": self.min_length} if self.min_length is not None else {}
-        return made | ({"enum": listed(self.choices, "choices")} if self.choices else {})
 
 
 @dataclass(frozen=True, slots=True)
 class Number(Field):
     """A number, or with `whole` a whole one."""
 
+    SAYS: ClassVar = {"type": "type", "minimum": "minimum", "maximum": "maximum"}
     minimum: float | None = None
     maximum: float | None = None
     whole: bool = False
 
-    def document(self) -> dict[str, Any]:
-        """What it is as JSON Schema."""
-        made: dict[str, Any] = {"type": "integer" if self.whole else "number"}
-        made |= {"minimum": self.minimum} if self.minimum is not None else {}
-        return made | ({"maximum": self.maximum} if self.maximum is not None else {})
+    @property
+    def type(self) -> str:
+        """What JSON Schema calls it."""
+        return "integer" if self.whole else "number"
 
 
 @dataclass(frozen=True, slots=True)
 class Flag(Field):
     """True or False."""
 
-    def document(self) -> dict[str, Any]:
-        """What it is as JSON Schema."""
-        return {"type": "boolean"}
+    BASE: ClassVar = {"type": "boolean"}
 
 
 @dataclass(frozen=True, slots=True)
 class Timestamp(Field):
     """A moment: a datetime with a zone, or the same as ISO 8601 text."""
 
-    def document(self) -> dict[str, Any]:
-        """What it is as JSON Schema."""
-        return {"type": "string", "format": "date-time"}
+    BASE: ClassVar = {"type": "string", "format": "date-time"}
 
 
 @dataclass(frozen=True, slots=True)
 class ListOf(Field):
     """A list of items of one kind."""
 
+    BASE, SAYS = {"type": "array"}, {"max_items": "maxItems"}
     items: Field = AnyValue()
     max_items: int | None = None
 
     def document(self) -> dict[str, Any]:
         """What it is as JSON Schema."""
-        made: dict[str, Any] = {"type": "array", "items": document_of(self.items)}
-        return made | ({"maxItems": self.max_items} if self.max_items is not None else {})
+        return {**Field.document(self), "items": document_of(self.items)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +119,8 @@ class Mapping(Field):
         extra: bool = False,
     ) -> None:
         may = optional if not isinstance(optional, bool) else ()
-        for name, value in (
-            ("optional", optional is True),
-            ("required", _named(required)),
-            ("optional_fields", _named(may)),
-            ("extra", extra),
-        ):
+        said = {"optional": optional is True, "required": required, "optional_fields": may}
+        for name, value in (said | {"extra": extra}).items():
             object.__setattr__(self, name, value)
 
     def document(self) -> dict[str, Any]:
@@ -194,23 +186,17 @@ class Checker:
         form = json_form(value)
         if self._validator.is_valid(form):  # as most are
             return []
-        return [
-            f"{_path(error.instance_path)}: {_said(error)}"
-            for error in self._validator.iter_errors(form)
-        ]
-
-    def fits(self, value: Any) -> bool:
-        """Whether nothing is wrong with a value."""
-        return bool(self._validator.is_valid(json_form(value)))
+        found = []
+        for error in self._validator.iter_errors(form):
+            steps = (
+                f"[{one}]" if isinstance(one, int) else f".{one}" for one in error.instance_path
+            )
+            found.append(f"{''.join(steps).removeprefix('.') or 'the value'}: {_said(error)}")
+        return found
 
 
 def _nothing_outside(uri: str) -> Any:
     raise ValueError(f"a schema refers to nothing outside of itself, as it does to {uri[:200]}")
-
-
-def _path(parts: Iterable[Any]) -> str:
-    text = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in parts)
-    return text.removeprefix(".") or "the value"
 
 
 def _said(error: Any) -> str:

@@ -14,6 +14,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -278,7 +279,7 @@ class Schema(SchemaRule):
             "compatible": self.compatible,
             "auto_migrate": self.auto_migrate,
             "document": self.document,
-            "steps": [one.data() for one in self.steps],
+            "steps": msgspec.to_builtins([*self.steps], builtin_types=(bytes, datetime)),
         }
 
     @classmethod
@@ -287,9 +288,11 @@ class Schema(SchemaRule):
         known = _known.get(digest_of(data))
         if known is not None:
             return known
-        given = dict(data)
-        given["steps"] = [Step.of(one) for one in given["steps"]]
-        return cls(**given)
+        try:
+            steps = msgspec.convert(data["steps"], list[Step])
+        except msgspec.ValidationError as error:
+            raise InvalidSchemaError([f"a step has transforms that are known: {error}"]) from None
+        return cls(**{**data, "steps": steps})
 
     def along(self) -> dict[str, Any]:
         """What is written with its declaration: all it says."""

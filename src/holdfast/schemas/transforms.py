@@ -8,9 +8,11 @@ it writes there must be room.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from holdfast.errors import InvalidSchemaError, TransformError
 from holdfast.seal.codec import Typed
@@ -35,71 +37,62 @@ def transform(name: str) -> Callable[[Any], Any]:
     return add
 
 
-@dataclass(frozen=True, slots=True)
-class Transform:
+class Transform(Struct, frozen=True, tag=True, tag_field="transform"):
     """Base of transforms, which say by the names of their fields what they do to which paths."""
 
     READS: ClassVar[tuple[str, ...]] = ()
+    """Fields with paths that must be there before."""
     WRITES: ClassVar[tuple[str, ...]] = ()
+    """Those that are there afterwards."""
     DROPS: ClassVar[tuple[str, ...]] = ()
+    """Those that are gone afterwards."""
+    SEVERAL: ClassVar[tuple[str, ...]] = ()
+    """Fields with more than one path."""
+    HOW: ClassVar[Mapping[str, Any]] = {}
 
-    def apply(self, value: dict[str, Any]) -> None:
+    def __post_init__(self) -> None:
+        how = getattr(self, "how", None)
+        if how is not None and how not in self.HOW:
+            name = type(self).__name__
+            raise InvalidSchemaError([f"{name} takes {', '.join(self.HOW)}, not {how!r}"])
+        for name in self.SEVERAL:
+            force_setattr(self, name, _paths(getattr(self, name)))
+
+    def paths(self, names: tuple[str, ...]) -> list[str]:
+        """What its fields of these names say: `READS`, `WRITES` or `DROPS`."""
+        return [path for name in names for path in _paths(getattr(self, name))]
+
+    def _apply(self, value: dict[str, Any]) -> None:
         """Do it to a value, in place; `TransformError` says what does not fit."""
 
-    def reads(self) -> tuple[str, ...]:
-        """Paths that must be there before."""
-        return self._of(self.READS)
 
-    def writes(self) -> tuple[str, ...]:
-        """Paths that are there afterwards."""
-        return self._of(self.WRITES)
-
-    def drops(self) -> tuple[str, ...]:
-        """Paths that are gone afterwards."""
-        return self._of(self.DROPS)
-
-    def _of(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(path for name in names for path in _paths(getattr(self, name)))
-
-    def data(self) -> dict[str, Any]:
-        """Plain data, from which `transform_of` makes it again."""
-        kept = {one.name: getattr(self, one.name) for one in fields(self)}
-        plain = {name: list(one) if isinstance(one, tuple) else one for name, one in kept.items()}
-        return {"transform": type(self).__name__, **plain}
-
-
-@dataclass(frozen=True, slots=True)
-class Copy(Transform):
+class Copy(Transform, frozen=True):
     """Copy a field to another path, which may lie inside of mappings that are made."""
 
     READS, WRITES = ("from_field",), ("to_field",)
     from_field: str
     to_field: str
 
-    def apply(self, value: dict[str, Any]) -> None:
-        """Copy the field."""
+    def _apply(self, value: dict[str, Any]) -> None:
         put_at(value, self.to_field, copied(get_at(value, self.from_field)))
 
 
-@dataclass(frozen=True, slots=True)
-class Move(Copy):
+class Move(Copy, frozen=True):
     """The same, and the field is gone where it was."""
 
     DROPS = ("from_field",)
 
-    def apply(self, value: dict[str, Any]) -> None:
-        """Move the field."""
+    def _apply(self, value: dict[str, Any]) -> None:
         moved = get_at(value, self.from_field)
         drop_at(value, self.from_field)
         put_at(value, self.to_field, moved)
 
 
-@dataclass(frozen=True, slots=True)
-class Convert(Transform):
+class Convert(Transform, frozen=True):
     """Turn a field into another kind: `parse_int`, `parse_float` or `to_string`."""
 
     READS = WRITES = ("field",)
-    HOW: ClassVar[dict[str, Callable[[Any], Any]]] = {
+    HOW = {
         "parse_int": lambda one: _parsed(int, one),
         "parse_float": lambda one: _parsed(float, one),
         "to_string": lambda one: one if isinstance(one, str) else _shown(one),
@@ -107,61 +100,46 @@ class Convert(Transform):
     field: str
     how: str
 
-    def __post_init__(self) -> None:
-        if self.how not in self.HOW:
-            raise InvalidSchemaError([f"Convert takes {', '.join(self.HOW)}, not {self.how!r}"])
-
-    def apply(self, value: dict[str, Any]) -> None:
-        """Convert the field."""
+    def _apply(self, value: dict[str, Any]) -> None:
         put_at(value, self.field, self.HOW[self.how](get_at(value, self.field)))
 
 
-@dataclass(frozen=True, slots=True)
-class Default(Transform):
+class Default(Transform, frozen=True):
     """Give a field a value where it has none."""
 
     WRITES = ("field",)
     field: str
     value: Any
 
-    def apply(self, value: dict[str, Any]) -> None:
-        """Set the field, if it is missing."""
+    def _apply(self, value: dict[str, Any]) -> None:
         if get_at(value, self.field, CUSTOM) is CUSTOM:  # nobody's value
             put_at(value, self.field, copied(self.value))
 
 
-@dataclass(frozen=True, slots=True)
-class Remove(Transform):
+class Remove(Transform, frozen=True):
     """Remove a field; one that is missing is no error."""
 
     DROPS = ("field",)
     field: str
 
-    def apply(self, value: dict[str, Any]) -> None:
-        """Remove the field."""
+    def _apply(self, value: dict[str, Any]) -> None:
         drop_at(value, self.field)
 
 
-@dataclass(frozen=True, slots=True)
-class Split(Transform):
+class Split(Transform, frozen=True):
     """Split a text into a list (`into` one path), or into several fields, at commas."""
 
-    READS, WRITES = ("field",), ("into",)
+    READS, WRITES, SEVERAL = ("field",), ("into",), ("into",)
+    HOW = {"comma_split": lambda text: [one.strip() for one in text.split(",")]}
     field: str
-    into: tuple[str, ...]
+    into: list[str]
     how: str = "comma_split"
 
-    def __post_init__(self) -> None:
-        if self.how != "comma_split":
-            raise InvalidSchemaError([f"Split takes comma_split, not {self.how!r}"])
-        object.__setattr__(self, "into", _paths(self.into))
-
-    def apply(self, value: dict[str, Any]) -> None:
-        """Split the field."""
+    def _apply(self, value: dict[str, Any]) -> None:
         text = get_at(value, self.field)
         if not isinstance(text, str):
             raise TransformError(f"{self.field} is no text that could be split")
-        parts: list[Any] = [one.strip() for one in text.split(",")]
+        parts = self.HOW[self.how](text)
         if len(self.into) == 1:
             parts = [parts]
         if len(parts) != len(self.into):
@@ -170,24 +148,17 @@ class Split(Transform):
             put_at(value, path, part)
 
 
-@dataclass(frozen=True, slots=True)
-class Merge(Transform):
+class Merge(Transform, frozen=True):
     """Make one field of several: `concat_strings`, `sum_numbers` or `first_non_null`."""
 
-    READS, WRITES = ("fields",), ("into",)
-    HOW: ClassVar[tuple[str, ...]] = ("concat_strings", "sum_numbers", "first_non_null")
-    fields: tuple[str, ...]
+    READS, WRITES, SEVERAL = ("fields",), ("into",), ("fields",)
+    HOW = dict.fromkeys(("concat_strings", "sum_numbers", "first_non_null"))
+    fields: list[str]
     into: str
     how: str
     separator: str = " "
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "fields", _paths(self.fields))
-        if self.how not in self.HOW:
-            raise InvalidSchemaError([f"Merge takes {', '.join(self.HOW)}, not {self.how!r}"])
-
-    def apply(self, value: dict[str, Any]) -> None:
-        """Merge the fields."""
+    def _apply(self, value: dict[str, Any]) -> None:
         found = [get_at(value, path, None) for path in self.fields]
         there = [one for one in found if one is not None]
         if self.how == "first_non_null":
@@ -200,23 +171,17 @@ class Merge(Transform):
         put_at(value, self.into, self.separator.join(there) if kind is str else sum(there))
 
 
-@dataclass(frozen=True, slots=True)
-class Custom(Transform):
+class Custom(Transform, frozen=True):
     """Call a function that was registered by `transform(name)`: it gets and returns the value.
 
     Which fields it writes is for you to say: a check of the migration rests on it.
     """
 
-    WRITES = ("fields",)
+    WRITES = SEVERAL = ("fields",)
     name: str
-    fields: tuple[str, ...] = ()
+    fields: Sequence[str] = ()
 
-    def __post_init__(self) -> None:
-        check_text(self.name, "the name of a transform", 100, least=1)
-        object.__setattr__(self, "fields", _paths(self.fields))
-
-    def apply(self, value: dict[str, Any]) -> None:
-        """Call the function."""
+    def _apply(self, value: dict[str, Any]) -> None:
         function = CUSTOM.get(self.name)
         if function is None:
             raise TransformError(
@@ -234,35 +199,22 @@ class Custom(Transform):
         value.update(made)
 
 
-KINDS = {one.__name__: one for one in (Copy, Move, Convert, Default, Remove, Split, Merge, Custom)}
-
-
-def transform_of(data: Mapping[str, Any]) -> Transform:
-    """The opposite of `Transform.data`."""
-    given = dict(data)
-    kind: Any = KINDS.get(given.pop("transform", ""))
-    try:
-        if kind is None:
-            raise TypeError
-        plain = {name: tuple(one) if isinstance(one, list) else one for name, one in given.items()}
-        if kind is Default:  # its value may be a list
-            plain = given
-        made: Transform = kind(**plain)
-        return made
-    except TypeError:
-        raise InvalidSchemaError([f"a transform is {', '.join(KINDS)}, with its fields"]) from None
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """How values of one version become those of the next."""
+class Step(
+    Struct,
+    frozen=True,
+    rename={"from_version": "from", "to_version": "to", "transformations": "do"},
+):
+    """How values of one version become those of the next. As plain data it is kept with a schema:
+    see `msgspec.to_builtins` and `convert`."""
 
     from_version: int
     to_version: int
-    transformations: Iterable[Transform] = ()
+    transformations: Sequence[
+        Copy | Move | Convert | Default | Remove | Split | Merge | Custom
+    ] = ()
 
     def __post_init__(self) -> None:
-        found = tuple(listed(self.transformations, "the transforms of a step"))
+        found = listed(self.transformations, "the transforms of a step")
         versions = (self.from_version, self.to_version)
         if not all(type(one) is int and one >= 1 for one in versions):
             raise InvalidSchemaError(["versions are whole numbers of 1 or more"])
@@ -270,7 +222,7 @@ class Step:
             raise InvalidSchemaError([f"a step leads to a later version, not from {versions}"])
         if not all(isinstance(one, Transform) for one in found):
             raise InvalidSchemaError(["a step has transforms: Copy(...), Default(...)"])
-        object.__setattr__(self, "transformations", found)
+        force_setattr(self, "transformations", found)
 
     def apply(self, value: Any) -> Any:
         """The value of the next version; the one that is given is not touched."""
@@ -280,18 +232,8 @@ class Step:
             raise TransformError("only mappings have fields that can be transformed")
         made: dict[str, Any] = copied(value)
         for one in self.transformations:
-            one.apply(made)
+            one._apply(made)
         return made
-
-    def data(self) -> dict[str, Any]:
-        """Plain data."""
-        done = [one.data() for one in self.transformations]
-        return {"from": self.from_version, "to": self.to_version, "do": done}
-
-    @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Step:
-        """The opposite of `data`."""
-        return cls(data["from"], data["to"], [transform_of(one) for one in data["do"]])
 
 
 def way(steps: Iterable[Step], start: int, end: int) -> list[Step]:
@@ -311,19 +253,16 @@ def way(steps: Iterable[Step], start: int, end: int) -> list[Step]:
 # ---- paths --------------------------------------------------------------------------------------
 
 
-def _paths(paths: Any) -> tuple[str, ...]:
-    return (paths,) if isinstance(paths, str) else tuple(listed(paths, "paths"))
+def _paths(paths: Any) -> list[str]:
+    return [paths] if isinstance(paths, str) else listed(paths, "paths")
 
 
 def get_at(value: Any, path: str, default: Any = _MISSING) -> Any:
     """What lies at a dotted path."""
-    for name in path.split("."):
-        if not isinstance(value, dict) or name not in value:
-            if default is _MISSING:
-                raise TransformError(f"{path} is missing")
-            return default
-        value = value[name]
-    return value
+    inner, last = _inside(value, path)
+    if last not in inner and default is _MISSING:
+        raise TransformError(f"{path} is missing")
+    return inner.get(last, default)
 
 
 def put_at(value: dict[str, Any], path: str, new: Any) -> None:
@@ -338,12 +277,16 @@ def put_at(value: dict[str, Any], path: str, new: Any) -> None:
 
 def drop_at(value: dict[str, Any], path: str) -> None:
     """Remove what lies at a dotted path, if there is something."""
+    inner, last = _inside(value, path)
+    inner.pop(last, None)
+
+
+def _inside(value: Any, path: str) -> tuple[dict[str, Any], str]:
+    """The mapping that a dotted path ends in, an empty one if there is none; and the last name."""
     *names, last = path.split(".")
     for name in names:
-        value = value.get(name, {})
-        if not isinstance(value, dict):
-            return
-    value.pop(last, None)
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}, last
 
 
 def _parsed(kind: Callable[[Any], Any], one: Any) -> Any:
