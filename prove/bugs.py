@@ -1972,7 +1972,7 @@ BUGS = (
     ),
     Bug(
         "a revocation is remembered too long",
-        "access/guard.py",
+        "access/grants.py",
         "        if not self._of(scope, READ, version) and not self.seen(scope):\n",
         "        if (scope, READ) not in self._held and not self.seen(scope):\n",
         "tests/access/test_grants.py::test_a_revocation_holds_at_once_for_every_call",

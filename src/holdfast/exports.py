@@ -23,7 +23,7 @@ PARTS = (
 
 OWNERS = (
     "holdfast.checkpoints.checkpoint_keys",
-    "holdfast.access.guard",
+    "holdfast.access.grants",
     "holdfast.agents.agent_keys",
     "holdfast.hooks.hook_events",
     "holdfast.recovery.failures",

@@ -2,8 +2,8 @@
 
 Glossary of this layer:
 
-- **Grant**: a permission of a principal for scopes, kept in `custom:$access` (`grants`). A
-  **guard** asks for it at every call (`guard`).
+- **Grant**: a permission of a principal for scopes, kept in `custom:$access`. A **guard** asks for
+  it at every call (`grants`).
 - **Protection**: fields that are sealed or hashed inside their values, and what people are not
   shown (`protection`).
 - **Audit**: a note of each read of a sensitive value (`audit`), in the **system scope**

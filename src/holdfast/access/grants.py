@@ -7,41 +7,61 @@ mine = access.as_("agent_123")          # a store of the same kind; every call i
 Grants are records of the scope `custom:$access`: journalled, signed with its checkpoints, put back
 with it. Whoever holds the store itself may do everything: what protects is that others are given
 `as_(…)`, or reach the store through a service.
+
+A guarded core shares everything with the core of the store but its gates, which ask before each
+change, and its guard, which every way to a scope leads by: the directory, the reader of keys, the
+past, and the feed. So there is nothing that a new method of the store could forget.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
 
-from holdfast.access.guard import GRANTS, PARENTS, PERMISSIONS, READ, Guard, guarded
-from holdfast.errors import InvalidInputError
-from holdfast.store.inner import Book, BookPage, StoreHandle, core_of, handle_of
+from holdfast.errors import AccessDeniedError, InvalidInputError
+from holdfast.store.inner import (
+    Book,
+    BookPage,
+    Core,
+    Gate,
+    GateRequest,
+    Gates,
+    Owned,
+    StoreHandle,
+    core_of,
+    handle_of,
+)
 from holdfast.store.names.arguments import check_flag, check_moment, check_text
 from holdfast.store.names.face import faced, here, writes
 from holdfast.store.names.patterns import Patterns
 from holdfast.store.names.scope import BESIDE, KINDS, Scope
 from holdfast.store.store import Store
 
-SCOPE = "$access"
+GRANTS = Owned("$access/grants/")
+PARENTS = Owned("$access/parents/")
+"""A record each: the scope that a session is below of."""
+PROTECTION = Owned("$access/protection/")
+"""What is not shown to people."""
+READ, WRITE, READ_WRITE, ADMIN = "read", "write", "read_write", "admin"
+PERMISSIONS = {
+    READ: frozenset((READ,)),
+    WRITE: frozenset((WRITE,)),
+    READ_WRITE: frozenset((READ, WRITE)),
+    ADMIN: frozenset((READ, WRITE, ADMIN)),
+}
+"""What each permission lets one do. Nothing is implied beyond that."""
+ADMIN_ONLY = frozenset(("delete scope", "erase scope", "erase subject", "prune", "sweep"))
+"""What is asked for that takes more than writing."""
+SYSTEM = (Scope("custom", "$access"), Scope("custom", "$audit"))
+"""Scopes in which every change takes `admin`: who writes grants has them all."""
+LEASES = Scope("custom", "$leases")
+"""Who may take a lease has `write` of its name, as of a key of this scope, in which nothing is."""
 MOST_DEPTH = 16
 """How far up a scope's parents are looked for."""
-
-
-class GrantRecord(Struct):
-    """What is kept of a grant."""
-
-    principal: str
-    target: str
-    permission: str
-    prefix: str = ""
-    below: bool = False
-    until: datetime | None = None
 
 
 class ParentRecord(Struct):
@@ -50,8 +70,7 @@ class ParentRecord(Struct):
     parent: str
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(Struct, frozen=True):
     """A permission that somebody has."""
 
     principal: str
@@ -86,8 +105,8 @@ class Access:
         if not isinstance(store, Store):
             raise InvalidInputError("Access takes an open store of the same face")
         self._store = store
-        state = store.custom(SCOPE)
-        self._grants = Book(state, GRANTS, GrantRecord)
+        state = store.custom(SYSTEM[0].id)
+        self._grants = Book(state, GRANTS, Grant)
         self._parents = Book(state, PARENTS, ParentRecord)
         self._reader = handle_of(state).reader
         self._clock = core_of(store).clock
@@ -125,9 +144,8 @@ class Access:
             if until.timestamp() <= self._now():
                 raise InvalidInputError("until is a time to come; this grant would never hold")
         made = Grant(principal, check_target(target), permission, prefix, below, until)
-        record = GrantRecord(*(getattr(made, name) for name in GrantRecord.__struct_fields__))
         id = _id(made.principal, made.target, made.prefix)
-        self._grants.step(lambda page: page.put(id, record), reason=f"grant: {made}")
+        self._grants.step(lambda page: page.put(id, made), reason=f"grant: {made}")
         return made
 
     @writes
@@ -135,7 +153,7 @@ class Access:
         """End a grant; whether there was one."""
         id = _id(principal, check_target(target), prefix)
 
-        def note(page: BookPage[GrantRecord]) -> bool:
+        def note(page: BookPage[Grant]) -> bool:
             there = page.exists(id)
             page.delete(id)
             return there
@@ -166,12 +184,10 @@ class Access:
         if permission not in PERMISSIONS:
             raise InvalidInputError(f"a permission is {', '.join(PERMISSIONS)}")
         found = self.applying(principal, str(_scope(scope)))
-        wanted = PERMISSIONS[permission]
-        held: set[str] = set()
-        for one in found:
-            if not one.prefix or (key and key.startswith(one.prefix)):
-                held |= PERMISSIONS[one.permission]
-        return wanted <= held
+        some = [one for one in found if not one.prefix or (key and key.startswith(one.prefix))]
+        return PERMISSIONS[permission] <= {
+            what for one in some for what in PERMISSIONS[one.permission]
+        }
 
     def explain(
         self, principal: str, scope: str | Scope, permission: str = READ, *, key: str = ""
@@ -243,8 +259,7 @@ class Access:
         if seen == self._seen:
             return
         known: dict[str, list[Grant]] = {}
-        for record in self._grants.all().values():
-            made = Grant(*(getattr(record, name) for name in GrantRecord.__struct_fields__))
+        for made in self._grants.all().values():
             known.setdefault(made.principal, []).append(made)
         self._above = {
             f"session:{bytes.fromhex(key).decode()}": one.parent
@@ -313,3 +328,162 @@ def _id(principal: str, target: str, prefix: str) -> str:
     """What tells a grant from others; names may hold what keys may not."""
     text = "\0".join((principal, target, prefix))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+# ---- guard --------------------------------------------------------------------------------------
+
+
+class Guard:
+    """What somebody may do."""
+
+    def __init__(self, access: Access, principal: str, core: Core) -> None:
+        self._access = access
+        self._core = core
+        self.principal = principal
+        self._token: object = None
+        self._generation = -1
+        self._held: dict[tuple[Scope, str], tuple[str, ...]] = {}
+        """Prefixes of keys for which a permission is held, as long as no grant changes."""
+
+    def may(self, scope: Scope, need: str, key: str | None = None, *, looked: bool = False) -> bool:
+        """Whether a permission is held for a key, or (None) for all of a scope.
+
+        `looked`: in this very call it was asked before, by `reach`, with the newest grants.
+        """
+        held = self._held.get((scope, need)) if looked else None
+        if held is None:
+            held = self._of(scope, need)
+        return "" in held or (key is not None and key.startswith(held))
+
+    def _of(self, scope: Scope, need: str, version: object = None) -> tuple[str, ...]:
+        """Prefixes of keys for which a permission is held now; `version` is the storage's."""
+        lanes = self._core.lanes
+        if version is None:
+            version = self._core.storage.version()
+        token = (lanes.count, lanes.flying, version)
+        if token != self._token:  # somebody has committed something, perhaps a grant
+            if self._generation != self._access.generation:
+                self._generation = self._access.generation
+                self._held.clear()
+            self._token = token
+        held = self._held.get((scope, need))
+        if held is not None:
+            return held
+        found = self._access.applying(self.principal, str(scope))
+        held = tuple(one.prefix for one in found if need in PERMISSIONS[one.permission])
+        if all(one.until is None for one in found):  # else it may be over with the next call
+            if len(self._held) > 10_000:
+                self._held.clear()
+            self._held[scope, need] = held
+        return held
+
+    def check(
+        self, scope: Scope, need: str, key: str | None = None, *, looked: bool = False
+    ) -> None:
+        """Refuse what is not granted."""
+        if not self.may(scope, need, key, looked=looked):
+            told = self._access.explain(self.principal, str(scope), need, key=key or "")
+            raise AccessDeniedError(told, self.principal, str(scope), need)
+
+    def read(self, scope: Scope, key: str | None = None, *, looked: bool = False) -> None:
+        """Refuse a read of a key, or of all of a scope."""
+        self.check(scope, READ, key, looked=looked)
+
+    def readable(self, scope: Scope) -> tuple[str, ...]:
+        """What keys begin with that may be read: "" for all of them."""
+        return self._of(scope, READ)
+
+    def reads(self, scope: Scope, key: str | None = None) -> bool:
+        """Whether a key, or all of a scope, may be read; lists leave out what may not."""
+        return self.may(scope, READ, key)
+
+    def reach(self, scope: Scope, version: object = None) -> None:
+        """Refuse whoever has no grant at all for a scope: not even that it is there is told."""
+        if not self._of(scope, READ, version) and not self.seen(scope):
+            self.check(scope, READ)
+
+    def seen(self, scope: Scope) -> bool:
+        """Whether a scope is shown in lists."""
+        return bool(self._access.applying(self.principal, str(scope)))
+
+    def store(self) -> None:
+        """Refuse what concerns the whole store."""
+        found = self._access.applying(self.principal, "*")
+        if not any(ADMIN in PERMISSIONS[one.permission] and one.target == "*" for one in found):
+            raise AccessDeniedError(
+                f"{self.principal} may not do what concerns the whole store; "
+                f"access.grant({self.principal!r}, '*', 'admin') is missing",
+                self.principal,
+                "*",
+                "admin",
+            )
+
+
+class _AccessGate(Gate):
+    """Asks before each change."""
+
+    access = True
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+
+    def before(self, request: GateRequest) -> None:
+        """Refuse what is not granted, key by key."""
+        system = request.scope in SYSTEM
+        for one in request.operations:
+            need = ADMIN if system or one.kind in ADMIN_ONLY else WRITE
+            self._guard.check(request.scope, need, one.key or None)
+
+
+def guarded(core: Core, guard: Guard) -> Core:
+    """A core that shares all with another but its gates and its guard."""
+    shared, gate = core.gates, _AccessGate(guard)
+
+    class GuardedGates(Gates):
+        """The gates of the store behind one that asks; others are put there by who may all."""
+
+        def add(self, one: Gate) -> None:
+            guard.store()
+            shared.add(one)
+
+        def remove(self, one: Gate) -> None:
+            guard.store()
+            shared.remove(one)
+
+    gates = GuardedGates(core.meter)
+
+    class GuardedCore(Core):
+        """The core of a store, for one principal."""
+
+        @property
+        def guard(self) -> Guard:
+            return guard
+
+        @property
+        def gates(self) -> Gates:  # type: ignore[override]
+            # The store's own gates may have changed: this one stands in front of them all.
+            gates.front = [gate, *shared.front]
+            gates.behind, gates.readers = shared.behind, shared.readers
+            return gates
+
+        def ledger(self, scope: Scope, *, create: bool = False) -> Any:
+            guard.reach(scope)
+            return super().ledger(scope, create=create)
+
+        def current(self, scope: Scope, name: str = "main", version: object = None) -> Any:
+            version = self.storage.version() if version is None else version
+            guard.reach(scope, version)  # one look at the storage serves both
+            return core.current(scope, name, version)
+
+        def scopes(self) -> Iterator[Any]:
+            return (one for one in super().scopes() if guard.seen(one[0]))
+
+        def check_store(self) -> None:
+            guard.store()
+
+        def check_lease(self, name: str) -> None:
+            guard.check(LEASES, WRITE, name)
+
+    made: Core = object.__new__(GuardedCore)
+    made.__dict__ = core.__dict__  # the same: what is closed, or rotated, is so for both
+    return made

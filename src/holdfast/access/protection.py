@@ -19,7 +19,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.access.guard import PROTECTION
+from holdfast.access.grants import PROTECTION
 from holdfast.errors import InvalidInputError, InvalidValueError
 from holdfast.seal.codec import Typed
 from holdfast.store.inner import (

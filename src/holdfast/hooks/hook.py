@@ -5,13 +5,27 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic, perf_counter
 from typing import Any
 
-from holdfast.errors import HookResultError
+from holdfast.errors import HookResultError, MissingError
 from holdfast.hooks.breaker import Breaker
-from holdfast.hooks.hook_events import BEHIND, FRONT, Cache, Changed, HookContext, Skipped
+from holdfast.hooks.hook_events import (
+    BEHIND,
+    FRONT,
+    NAMES,
+    Cache,
+    Changed,
+    Continue,
+    HookContext,
+    Skipped,
+    name_of,
+)
+from holdfast.store.inner import TOLD
+from holdfast.store.names.items import Entry
 from holdfast.store.names.patterns import Patterns
+from holdfast.store.store import Store
 
 SKIP, REFUSE, ALERT = "skip", "refuse", "alert"
 Function = Callable[[Changed, HookContext], Any]
@@ -41,6 +55,25 @@ class HookMetrics:
     def mean_seconds(self) -> float:
         """How long a run takes on average."""
         return self.seconds / self.runs if self.runs else 0.0
+
+
+@dataclass(slots=True)
+class HookOutcome:
+    """What one call of a hook came to."""
+
+    result: Any = None
+    error: str = ""
+    raised: BaseException | None = None
+    seconds: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The name of the result, or `failed`."""
+        return "failed" if self.error else type(self.result or Continue()).__name__
+
+    def fail(self, error: BaseException) -> None:
+        """It raised something."""
+        self.raised, self.error = error, f"{type(error).__name__}: {error}"[:500]
 
 
 @dataclass(slots=True, eq=False)
@@ -84,48 +117,60 @@ class Hook:
         self.unasked = [one for one in self.unasked if one[1] > now]
         return any(one.fit(key) for one, _ in self.unasked)
 
-    def call(self, event: Changed, context: HookContext) -> Any:
-        """Call the function; what it gave, counted and timed. Raises what it raises."""
-        begun = perf_counter()
+    def events(self, store: Store, entry: Entry) -> list[Changed]:
+        """The events of an entry that it is told of, in order."""
+        scope, found = str(entry.scope), []
+        for kind, key in entry.operations:
+            name = name_of(kind, key, NAMES)
+            if key.startswith(TOLD):
+                name, key = key.removeprefix(TOLD), ""
+            if name and self.wants(name, scope, key):
+                place = (entry.scope, entry.timeline, key, kind, entry.cause, entry.sequence)
+                value = partial(_value, store, entry, key or TOLD + name)
+                old, new = partial(value, entry.sequence - 1), partial(value, entry.sequence)
+                found.append(Changed(name, *place, entry.time, old, new))
+        return found
+
+    def ask(self, event: Changed, context: HookContext) -> HookOutcome:
+        """Call the function: what it gave, or how it failed. Who asks has it counted, or not."""
+        begun, made = perf_counter(), HookOutcome()
         try:
-            result = self.ask(event, context)
-        except BaseException as error:  # whatever it is, it has failed; who calls decides
-            self.count(perf_counter() - begun, f"{type(error).__name__}: {error}")
-            raise
-        self.count(perf_counter() - begun)
-        return result
+            result = self.function(event, context)
+            fit = BEHIND if self.behind else FRONT
+            if result is not None and not isinstance(result, fit):
+                where = "behind a change" if self.behind else "in front of one"
+                names = ", ".join(one.__name__ for one in fit)
+                raise HookResultError(
+                    f"the hook {self.name} gave {type(result).__name__}, which means nothing "
+                    f"{where}; it may give {names}, or nothing"
+                )
+            made.result = result
+        except Exception as error:  # whatever it is, it has failed; who asks decides
+            made.fail(error)
+        made.seconds = perf_counter() - begun
+        return made
 
-    def ask(self, event: Changed, context: HookContext) -> Any:
-        """The same, not counted."""
-        result = self.function(event, context)
-        self.check(result)
-        if isinstance(result, Cache):
-            self.unasked.append((Patterns(result.key), monotonic() + result.ttl))
-        if isinstance(result, Skipped):
-            self.metrics.skipped += 1
-        return result
-
-    def check(self, result: Any) -> None:
-        """Refuse what it may not give where it stands."""
-        fit = BEHIND if self.behind else FRONT
-        if result is None or isinstance(result, fit):
-            return
-        where = "behind a change" if self.behind else "in front of one"
-        names = ", ".join(one.__name__ for one in fit)
-        raise HookResultError(
-            f"the hook {self.name} gave {type(result).__name__}, which means nothing {where}; it "
-            f"may give {names}, or nothing"
-        )
-
-    def count(self, seconds: float, error: str = "") -> None:
+    def count(self, outcome: HookOutcome) -> None:
         """Note how a call ended."""
+        result, error, seconds = outcome.result, outcome.error, outcome.seconds
         with self.lock:
             self.metrics.runs += 1
             self.metrics.seconds += seconds
+            self.metrics.skipped += isinstance(result, Skipped)
+            if isinstance(result, Cache):
+                self.unasked.append((Patterns(result.key), monotonic() + result.ttl))
             if error:
                 self.metrics.failures += 1
-                self.metrics.error = error[:500]
+                self.metrics.error = error
         if error:
             self.breaker.failure()
         else:
             self.breaker.success(seconds)
+
+
+def _value(store: Store, entry: Entry, key: str, sequence: int) -> Any:
+    """A value as it was at an entry; None if there was none, or that entry is pruned."""
+    try:
+        return store.scope(entry.scope).at(f"{entry.timeline}@{sequence}").get(key)
+    except MissingError:
+        return None

@@ -16,7 +16,6 @@ from holdfast.errors import InvalidInputError
 from holdfast.store.inner import TOLD, Operation, Owned
 from holdfast.store.names.arguments import check_count, check_seconds, check_text, listed
 from holdfast.store.names.cause import Cause
-from holdfast.store.names.items import Entry
 from holdfast.store.names.patterns import Patterns
 from holdfast.store.names.scope import Scope, check_key
 
@@ -64,6 +63,12 @@ class Changed:
     time: datetime | None = None
     _old: Callable[[], Any] = field(default=lambda: None, repr=False, compare=False)
     _new: Callable[[], Any] = field(default=lambda: None, repr=False, compare=False)
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """What tells it from others, as plain data."""
+        told = {"event": self.name, "scope": str(self.scope), "timeline": self.timeline}
+        return {**told, "entry": self.entry, "key": self.key}
 
     @cached_property
     def old(self) -> Any:
@@ -189,17 +194,11 @@ BEHIND = (Continue, Retry, Fork, Cache, Skipped)
 # ---- events of entries --------------------------------------------------------------------------
 
 
-def events_of(entry: Entry) -> list[tuple[str, str, str]]:
-    """(name, key, kind) of all events that an entry stands for, in order."""
-    found = []
-    for kind, key in entry.operations:
-        if not key:
-            if kind in NAMES:
-                found.append((NAMES[kind], "", kind))
-        elif key.startswith(TOLD):
-            found.append((key.removeprefix(TOLD), "", kind))
-        elif key.startswith(AGENT):
-            found.append((SAVED, key, kind))
-        elif not key.startswith("$"):
-            found.append((CHANGED, key, kind))
-    return found
+def name_of(kind: str, key: str, whole: Mapping[str, str]) -> str:
+    """The event that an operation is; `whole` tells what it is where that is about no key. Empty
+    for what is no business of hooks."""
+    if not key:
+        return whole.get(kind, "")
+    if key.startswith(AGENT):
+        return SAVED
+    return "" if key.startswith("$") else CHANGED

@@ -13,7 +13,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from functools import partial
 from typing import Any
 
 from holdfast.errors import (
@@ -21,33 +20,14 @@ from holdfast.errors import (
     HookResultError,
     LeaseHeldError,
     LeaseLostError,
-    MissingError,
-    StateIntegrityError,
-    StoreClosedError,
     Unavailable,
 )
-from holdfast.hooks.hook import Hook
-from holdfast.hooks.hook_events import (
-    COMMITTED,
-    Changed,
-    Fork,
-    HookContext,
-    Retry,
-    events_of,
-)
+from holdfast.hooks.hook import Hook, HookOutcome
+from holdfast.hooks.hook_events import COMMITTED, Changed, Fork, HookContext, Retry
 from holdfast.hooks.hook_records import CURSOR, keep_results, lag
-from holdfast.store.inner import (
-    HOOKS,
-    LANES,
-    TOLD,
-    Cursor,
-    Lease,
-    Watch,
-    core_of,
-    listen,
-)
+from holdfast.store.inner import HOOKS, LANES, Cursor, Lease, Watch, core_of, listen
 from holdfast.store.names.background import Background
-from holdfast.store.names.items import Entry, Position
+from holdfast.store.names.items import Position
 from holdfast.store.store import Store
 
 log = logging.getLogger("holdfast.hooks")
@@ -150,23 +130,17 @@ class HookRunner:
     # turns
 
     def _turn(self) -> float:
-        try:
-            if self._lease is None and not self._taken():
-                self._judge(lag(self._core, self._cursor.get()))
-                return WAIT
-            return self._told()
-        except StoreClosedError:
-            raise
-        except LeaseLostError:
-            self._leave()
+        if self._lease is None and not self._taken():
+            self._judge(lag(self._core, self._cursor.get()))
             return WAIT
-        except HoldfastError as error:
+        try:
+            return self._told()
+        except BaseException as error:
             # It cannot be told of what cannot be read, and goes on from its place: damage waits for
             # whoever recovers the store.
             self._hook.metrics.error = str(error)[:500]
-            log.warning("the hook %s waits: %s", self._hook.name, error)
             self._leave()
-            return 5 * WAIT if isinstance(error, StateIntegrityError) else WAIT
+            raise
 
     def _taken(self) -> bool:
         """Take the lease, and begin where whoever had it ended; False if another has it."""
@@ -202,7 +176,7 @@ class HookRunner:
         lines: dict[str, _Line] = {}
         count, end, whole = 0, time.monotonic() + self._interval, False
         for entry in self._watch:
-            if found := happened(self._store, self._hook, entry):
+            if found := self._hook.events(self._store, entry):
                 lines.setdefault(str(entry.scope), _Line()).events.extend(found)
                 count += len(found)
             # Others may write without end what does not concern it.
@@ -265,10 +239,10 @@ class HookRunner:
             with self._lock:
                 for line in lines.values():
                     if line.begun and now - line.begun > self._timeout:
-                        error = f"TimeoutError: it took longer than {self._timeout:g} s"
-                        self._hook.count(self._timeout, error)
-                        line.turn, line.begun = line.turn + 1, 0.0
-                        self._after(line, None, error, results)
+                        line.turn += 1
+                        hung = HookOutcome(seconds=self._timeout)
+                        hung.fail(TimeoutError(f"it took longer than {self._timeout:g} s"))
+                        self._after(line, hung, results)
                         threads = [one for one in threads if one is not line.by]
                         free.append(line)
             threads = [one for one in threads if one.is_alive()]
@@ -302,58 +276,64 @@ class HookRunner:
             while line.events:
                 if self._ending:
                     return
-                pause = max(line.due - time.monotonic(), 0.0) or self._pause(line.events[0])
+                pause = line.due - time.monotonic()
+                if pause <= 0 and not (
+                    self._hook.cached(line.events[0].key) or self._hook.breaker.allow()
+                ):
+                    pause = max(0.001, self._hook.breaker.wait())  # asked again then
                 if pause > 0:
                     time.sleep(min(0.05, pause))
                 elif not self._tell(line, results):
                     return
 
-    def _pause(self, event: Changed) -> float:
-        """Seconds until the breaker may let a call through; asked again then."""
-        if self._hook.cached(event.key) or self._hook.breaker.allow():
-            return 0.0
-        return max(0.001, self._hook.breaker.wait())
-
     def _tell(self, line: _Line, results: list[dict[str, Any]]) -> bool:
         """Tell the first event of a line; False if that took too long, and others go on with it."""
-        event, turn, error, result = line.events[0], line.turn, "", None
+        event, turn, outcome = line.events[0], line.turn, HookOutcome()
         context = HookContext(self._hook.name, line.attempt, data=self._hook.data)
-        asked, begun = not self._hook.cached(event.key), time.monotonic()
-        line.begun = begun
+        asked, line.begun = not self._hook.cached(event.key), time.monotonic()
+        forked = ""
         try:
             if asked:
-                result = self._hook.ask(event, context)
-            if isinstance(result, Fork):
-                error = self._fork(result, event)
-        except BaseException as raised:  # also what would end the thread: it has failed
-            error = f"{type(raised).__name__}: {raised}"[:500]
+                outcome = self._hook.ask(event, context)
+            if isinstance(outcome.result, Fork):
+                forked = self._fork(outcome.result, event)
+        except BaseException as raised:  # what would end the thread: it has failed
+            outcome.fail(raised)
         with self._lock:
             if line.turn != turn:
                 return False
-            line.begun = 0.0
-            if asked:
-                failed = "" if isinstance(result, Fork) else error  # then it is the others' fault
-                self._hook.count(time.monotonic() - begun, failed)
-            else:
+            if not asked:
                 self._hook.metrics.skipped += 1
-            self._after(line, result, error, results)
+            self._after(line, outcome, results, forked if asked else None)
         return True
 
-    def _after(self, line: _Line, result: Any, error: str, results: list[dict[str, Any]]) -> None:
-        """What a call came to: the next event, the same once more, or set aside."""
-        again = result if isinstance(result, Retry) else None
+    def _after(
+        self,
+        line: _Line,
+        outcome: HookOutcome,
+        results: list[dict[str, Any]],
+        forked: str | None = "",
+    ) -> None:
+        """What a call came to: the next event, the same once more, or set aside.
+
+        `forked` is what went wrong in others that it called; None: it was not asked.
+        """
+        line.begun = 0.0
+        if forked is not None:
+            self._hook.count(outcome)
+        again = outcome.result if isinstance(outcome.result, Retry) else None
         most = again.max_attempts if again is not None else ATTEMPTS
-        if (error or again) and line.attempt < most and not isinstance(result, Fork):
+        if (outcome.error or again) and line.attempt < most:
             pause = again.delay if again is not None else PAUSE * 2 ** (line.attempt - 1)
             line.attempt, line.due = line.attempt + 1, time.monotonic() + pause
             return
         if again is not None:
-            error = f"it asked {most} times to be called again"
-        outcome = "failed" if error else type(result).__name__ if result is not None else "Continue"
-        self._core.meter.add(HOOKS, (self._hook.name, "failed" if error else "done"))
-        results.append({**place_of(line.events[0]), "result": outcome, "error": error})
+            outcome.error = f"it asked {most} times to be called again"
+        outcome.error = outcome.error or forked or ""
+        self._core.meter.add(HOOKS, (self._hook.name, "failed" if outcome.error else "done"))
+        told = {"result": outcome.name, "error": outcome.error}
+        results.append({**line.events.popleft().place, **told})
         line.attempt, line.due = 1, 0.0
-        line.events.popleft()
 
     def _fork(self, result: Fork, event: Changed) -> str:
         """Call further hooks with the same event; what went wrong."""
@@ -363,40 +343,10 @@ class HookRunner:
                 other = self._named(name)
                 if not other.behind:
                     raise HookResultError(f"{name} stands in front, and is called by changes alone")
-                other.call(event, HookContext(name, data=other.data))
-            except Exception as error:  # one that fails keeps no other from being called
-                errors.append(f"{name}: {type(error).__name__}: {error}"[:200])
+            except HoldfastError as error:
+                errors.append(f"{name}: {error}"[:200])
+                continue
+            outcome = other.ask(event, HookContext(name, data=other.data))
+            other.count(outcome)
+            errors += [f"{name}: {outcome.error}"[:200]] if outcome.error else []
         return "; ".join(errors)
-
-
-def happened(store: Store, hook: Hook, entry: Entry) -> list[Changed]:
-    """The events of an entry that a hook is told of."""
-    scope, found = str(entry.scope), []
-    for name, key, kind in events_of(entry):
-        if hook.wants(name, scope, key):
-            place = (entry.scope, entry.timeline, key, kind, entry.cause, entry.sequence)
-            value = partial(value_at, store, entry, key or TOLD + name)
-            old, new = partial(value, entry.sequence - 1), partial(value, entry.sequence)
-            found.append(Changed(name, *place, entry.time, old, new))
-    return found
-
-
-def place_of(event: Changed) -> dict[str, Any]:
-    """What tells an event from others, as plain data."""
-    return {
-        "event": event.name,
-        "scope": str(event.scope),
-        "timeline": event.timeline,
-        "entry": event.entry,
-        "key": event.key,
-    }
-
-
-def value_at(store: Store, entry: Entry, key: str, sequence: int) -> Any:
-    """A value as it was at an entry; None if there was none, or that entry is pruned."""
-    if sequence < 1:
-        return None
-    try:
-        return store.scope(entry.scope).at(f"{entry.timeline}@{sequence}").get(key)
-    except MissingError:
-        return None

@@ -31,7 +31,6 @@ from holdfast.errors import (
 from holdfast.hooks.breaker import Breaker, BreakerSettings
 from holdfast.hooks.hook import ALERT, REFUSE, SKIP, Hook, HookMetrics
 from holdfast.hooks.hook_events import (
-    AGENT,
     CHANGED,
     SAVED,
     STARTED,
@@ -41,6 +40,7 @@ from holdfast.hooks.hook_events import (
     Modified,
     Redirect,
     Replace,
+    name_of,
 )
 from holdfast.hooks.hook_records import HookRecord, hook_records, kept_results
 from holdfast.hooks.hook_runner import HookRunner
@@ -330,8 +330,15 @@ class _Front(Gate):
         scope = str(request.scope)
         operations, changed = list(request.operations), False
         for hook in self._hooks._refusing:
-            if hook.metrics.behind > hook.max_queue_size:
-                self._refuse_behind(hook, scope, request)
+            if hook.metrics.behind > hook.max_queue_size and any(
+                _name_of(one) == CHANGED and hook.wants(CHANGED, scope, one.key)
+                for one in operations
+            ):
+                raise HookBehindError(
+                    f"{scope}: the background hook {hook.name} is {hook.metrics.behind} commits "
+                    f"behind, and {hook.max_queue_size} is the most that was declared; try again "
+                    "later"
+                )
         for hook in self._hooks._front:
             if not hook.scopes.fit(scope):
                 continue
@@ -377,7 +384,17 @@ class _Front(Gate):
             _old=partial(self._old, request, one.key),
             _new=partial(copied, one.value),
         )
-        result = self._called(hook, event, HookContext(hook.name, request.attempt, data=hook.data))
+        outcome = hook.ask(event, HookContext(hook.name, request.attempt, data=hook.data))
+        hook.count(outcome)
+        self._hooks._core.meter.add(HOOKS, (hook.name, "failed" if outcome.error else "done"))
+        result, raised = outcome.result, outcome.raised
+        if isinstance(raised, HoldfastError):
+            raise raised
+        if raised is not None:  # what it was there to check is not let through
+            raise GateRefusedError(
+                f"{request.scope}: the hook {hook.name} failed with {outcome.error}; nothing was "
+                "changed"
+            ) from raised
         if isinstance(result, Cancel):
             raise HookCancelledError(
                 f"{request.scope}: the hook {hook.name} refused the {one.kind} of "
@@ -392,44 +409,14 @@ class _Front(Gate):
             )
         return result
 
-    def _called(self, hook: Hook, event: Changed, context: HookContext) -> Any:
-        outcome = "failed"
-        try:
-            result = hook.call(event, context)
-            outcome = "done"
-        except HoldfastError:
-            raise
-        except Exception as error:  # what it was there to check is not let through
-            raise GateRefusedError(
-                f"{event.scope}: the hook {hook.name} failed with {type(error).__name__}: {error}; "
-                "nothing was changed"
-            ) from error
-        finally:
-            self._hooks._core.meter.add(HOOKS, (hook.name, outcome))
-        return result
-
     def _old(self, request: GateRequest, key: str) -> Any:
         """What a key holds now."""
         line = handle_of(self._hooks._store).line(request.scope, request.timeline)
         return line.reader.get(key)
 
-    def _refuse_behind(self, hook: Hook, scope: str, request: GateRequest) -> None:
-        for one in request.operations:
-            if one.key and not one.key.startswith("$") and hook.wants(CHANGED, scope, one.key):
-                raise HookBehindError(
-                    f"{scope}: the background hook {hook.name} is {hook.metrics.behind} commits "
-                    f"behind, and {hook.max_queue_size} is the most that was declared; try again "
-                    "later"
-                )
-
 
 def _name_of(one: Operation) -> str:
-    """The event that an operation is; empty for what is no business of hooks."""
-    if not one.key:
-        return STARTED.get(one.kind, one.kind)
-    if one.key.startswith(AGENT):
-        return SAVED
-    return "" if one.key.startswith("$") else CHANGED
+    return name_of(one.kind, one.key, STARTED) or ("" if one.key else one.kind)
 
 
 def _after(one: Operation, result: Modified | Redirect) -> Operation:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from time import perf_counter
 from typing import Any
 
 from holdfast.errors import InvalidInputError
 from holdfast.hooks.hook import Hook
 from holdfast.hooks.hook_events import Changed, HookContext
 from holdfast.hooks.hook_records import KEPT, kept_results
-from holdfast.hooks.hook_runner import happened, place_of
 from holdfast.store.names.arguments import by_name
 from holdfast.store.names.items import Entry
 from holdfast.store.store import Store
@@ -122,38 +120,24 @@ def changes(
             raise InvalidInputError("a time range has its own end; leave out until")
         until = since.until
         since = since.since
-    entries = sorted(_entries(store, hook, since, until), key=lambda one: one.time)
-    found = [event for entry in entries for event in happened(store, hook, entry)]
-    return found[::-1]
-
-
-def _entries(
-    store: Store, hook: Hook, since: datetime | None, until: datetime | None
-) -> Iterator[Entry]:
-    """The entries of a time, of all timelines of the scopes that the hook is about."""
-    for info in store.scopes().items:
-        if hook.scopes.fit(str(info.scope)):
-            state = store.scope(info.scope)
-            for line in state.timelines():
-                yield from state.on(line.name).log(
-                    since=since, until=until, limit=None, newest_first=False
-                )
+    states = [store.scope(one.scope) for one in store.scopes().items]
+    entries: list[Entry] = []
+    for state in (one for one in states if hook.scopes.fit(str(one.scope))):
+        for line in state.timelines():
+            log = state.on(line.name).log
+            entries += log(since=since, until=until, limit=None, newest_first=False)
+    entries.sort(key=lambda one: one.time)
+    return [event for entry in entries for event in hook.events(store, entry)][::-1]
 
 
 def _called(
     hook: Hook, event: Changed, mode: str, params: dict[str, Any], before: Mapping[Any, str]
 ) -> Replayed:
-    context = HookContext(hook.name, 1, params, mode, {})
-    begun, error, value = perf_counter(), "", None
-    try:
-        value = hook.function(event, context)
-        hook.check(value)
-    except Exception as raised:  # it is told of, and the others are replayed
-        error, value = f"{type(raised).__name__}: {raised}"[:500], None
-    result = "failed" if error else type(value).__name__ if value is not None else "Continue"
-    place = place_of(event)
-    seconds = perf_counter() - begun if mode == "debug" else 0.0
-    return Replayed(place, result, value, before.get(_place(place), ""), error, seconds)
+    told = hook.ask(event, HookContext(hook.name, 1, params, mode))
+    seconds = told.seconds if mode == "debug" else 0.0
+    place = event.place
+    then = before.get(_place(place), "")
+    return Replayed(place, told.name, told.result, then, told.error, seconds)
 
 
 def _place(one: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -773,7 +773,7 @@ class Core(Directory):
 
     guard: Any = None
     """What every way to a scope leads by, where somebody may not use all of the store; see
-    `holdfast.access.guard`."""
+    `holdfast.access.grants`."""
 
     redact: Any = None
     """Makes of a value what people may see, where something is not for them."""
