@@ -105,7 +105,7 @@ def test_a_bulk_is_one_change_all_or_none(store: sync.Store, entities: Entities)
     assert state._handle.place()[2] == before + 1
     with pytest.raises(EntityExistsError):
         entities.bulk_create([{"type": "t", "id": "new"}, {"type": "t", "id": "taken"}])
-    with pytest.raises(EntityExistsError, match="twice"):
+    with pytest.raises(EntityExistsError, match="new is there"):
         entities.bulk_create([{"type": "t", "id": "new"}, {"type": "t", "id": "new"}])
     assert not entities.exists("new")
     for wrong in ([{"id": "a"}], [{"type": "t", "colour": 1}], ["t"], "t"):

@@ -12,9 +12,10 @@ are declared with the first of them find entities by any property, and relations
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from itertools import islice
+from math import inf
 from typing import Any
 
 from holdfast.errors import (
@@ -32,6 +33,7 @@ from holdfast.runtime.runtime_records import (
     EntityRecord,
     LinkRecord,
     RelationRecord,
+    iso,
     pair_of,
 )
 from holdfast.store.inner import (
@@ -64,10 +66,6 @@ _MISSING: Any = object()
 _random = random.Random()
 
 
-def _iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat()
-
-
 @dataclass(frozen=True, slots=True)
 class Relationship:
     """A typed relationship from one entity to another. There is at most one of a type."""
@@ -77,12 +75,8 @@ class Relationship:
     to_id: str
     metadata: Mapping[str, Any]
     created_at: float
-    """Seconds since 1970."""
-
-    @property
-    def created_at_iso(self) -> str:
-        """The same as ISO 8601 text."""
-        return _iso(self.created_at)
+    """Seconds since 1970; `created_at_iso` is the same as ISO 8601 text."""
+    created_at_iso = iso("created_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,20 +87,13 @@ class Entity:
     type: str
     properties: Mapping[str, Any]
     created_at: float
-    """Seconds since 1970."""
+    """Seconds since 1970; `created_at_iso` is the same as ISO 8601 text."""
     updated_at: float
+    """When its properties last changed; so is `updated_at_iso`."""
     relationships: tuple[Relationship, ...] = ()
     """Those that it has, in both directions, if they were asked for."""
-
-    @property
-    def created_at_iso(self) -> str:
-        """When it was made, as ISO 8601 text."""
-        return _iso(self.created_at)
-
-    @property
-    def updated_at_iso(self) -> str:
-        """When its properties last changed, as ISO 8601 text."""
-        return _iso(self.updated_at)
+    created_at_iso = iso("created_at")
+    updated_at_iso = iso("updated_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +166,9 @@ class Entities:
                 id = asked_id or _drawn(record.type)
                 while page.exists(id):
                     if asked_id:
-                        said = (
-                            "is to be made twice" if id in made else "is there; update changes it"
+                        raise EntityExistsError(
+                            f"{self._where()}: the entity {id} is there; update changes it"
                         )
-                        raise EntityExistsError(f"{self._where()}: the entity {id} {said}")
                     id = _drawn(record.type)
                 made[id] = record
                 page.put(id, record)
@@ -193,7 +179,7 @@ class Entities:
         if self._undeclared():
             yield write(self._prepare)
         yield from own_steps(self._state, note, reason="entities created")
-        return [_entity(id, record) for id, record in made.items()]
+        return [self._shown(id, record) for id, record in made.items()]
 
     @writes
     def update(self, id: str | Entity, properties: Mapping[str, Any]) -> Entity:
@@ -208,7 +194,7 @@ class Entities:
             page.put(id, record)
             return record
 
-        return _entity(id, self._entities.step(note, reason="entity updated"))
+        return self._shown(id, self._entities.step(note, reason="entity updated"))
 
     @writes
     def delete(self, id: str | Entity, *, restrict: bool = False) -> bool:
@@ -233,7 +219,7 @@ class Entities:
                         f"{self._where()}: {one.from_id} {one.type} {id}; delete that relationship "
                         "first, or the entity without restrict"
                     )
-                relations.delete(_key(one.from_id, one.type, one.to_id))
+                relations.delete(f"{one.from_id}/{one.type}/{one.to_id}")
             page.delete(id)
             links.delete(id)
             return True
@@ -257,7 +243,11 @@ class Entities:
 
         It is a declaration of the scope: say it once. Names with `.`, `[` or `]` cannot be indexed.
         """
-        self._prepare(_index(name))
+        check_name(name, "the name of a property", 50)
+        if set(name) & set(".[]"):
+            raise InvalidInputError("a property with . or [ or ] in its name cannot be indexed")
+        terms = {"type": "type", "value": f"properties.{name}"}
+        self._prepare(Lookup(_index_name(name), ENTITIES.prefix, terms))
 
     def query(
         self,
@@ -291,29 +281,22 @@ class Entities:
         target: str = "entities",
     ) -> int | dict[Any, int]:
         """How many entities, or relationships, there are: in all, or by `type` or a property."""
-        if target not in ("entities", "relationships"):
-            raise InvalidInputError("target is entities or relationships")
         if group_by is not None:
             check_name(group_by, "group_by")
+        found: Iterator[tuple[str, Mapping[str, Any]]]
+        if target == "entities":
+            search = _Search(self, type, where, bounded=False)
+            found = ((record.type, record.properties) for _, record in search.all())
+        elif target == "relationships" and not where:
+            found = ((one.type, one.metadata) for one in self.relationships(type=type))
+        else:
+            raise InvalidInputError("target is entities, or relationships without where")
         counts: dict[Any, int] = {}
-        for kind, properties in self._counted(target, type, where):
+        for kind, properties in found:
             name = kind if group_by in (None, "type") else properties.get(group_by)
             name = name if encode_term(name) is not None else str(name)
             counts[name] = counts.get(name, 0) + 1
         return counts if group_by is not None else sum(counts.values())
-
-    def _counted(
-        self, target: str, type: str | None, where: Mapping[str, Any] | None
-    ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """The type and the properties of each that is counted."""
-        if target == "relationships":
-            if where:
-                raise InvalidInputError("relationships are counted by their type, without where")
-            for one in self.relationships(type=type):
-                yield one.type, one.metadata
-            return
-        for _, record in _Search(self, type, where, None, bounded=False).all():
-            yield record.type, record.properties
 
     # relationships
 
@@ -330,11 +313,11 @@ class Entities:
         The same once more is one: its metadata are replaced.
         """
         from_id, to_id = check_id(from_id), check_id(to_id)
-        check_name(type, "the type of a relationship", most=100)
+        check_name(type, "the type of a relationship")
         if from_id == to_id:
             raise InvalidInputError(f"{from_id} cannot have a relationship to itself")
         kept = _checked(metadata, "metadata")
-        now = self._now()
+        key, now = f"{from_id}/{type}/{to_id}", self._now()
 
         def note(page: BookPage[EntityRecord]) -> RelationRecord:
             for id in (from_id, to_id):
@@ -342,10 +325,10 @@ class Entities:
                     self._must(id, None)
                 page.beside(self._links).put(id, LinkRecord(True))
             relations = page.beside(self._relations)
-            before = relations.get(_key(from_id, type, to_id))
+            before = relations.get(key)
             made = before.created_at if before is not None else now
             record = RelationRecord([f"type/{type}", f"to/{to_id}"], made, kept)
-            relations.put(_key(from_id, type, to_id), record)
+            relations.put(key, record)
             return record
 
         self._prepare()
@@ -355,8 +338,8 @@ class Entities:
     @writes
     def unrelate(self, from_id: str | Entity, type: str, to_id: str | Entity) -> bool:
         """Delete a relationship; whether it was there."""
-        key = _key(check_id(from_id), type, check_id(to_id))
-        check_name(type, "the type of a relationship", most=100)
+        check_name(type, "the type of a relationship")
+        key = f"{check_id(from_id)}/{type}/{check_id(to_id)}"
 
         def note(page: BookPage[RelationRecord]) -> bool:
             there = page.exists(key)
@@ -376,22 +359,18 @@ class Entities:
         """Relationships: from an entity, to one, of a type, in the order of their ends."""
         check_limit(limit)
         if type is not None:
-            check_name(type, "the type of a relationship", most=100)
-        start = check_id(from_id) if from_id is not None else None
+            check_name(type, "the type of a relationship")
         end = check_id(to_id) if to_id is not None else None
-        if start is not None:
-            found = self._outgoing(start)
+        if from_id is not None:
+            found = self._near(check_id(from_id), "outgoing")
         elif end is not None:
-            found = self._by_end(f"to/{end}")
+            found = self._near(end, "incoming")
+        elif type:
+            found = self._related(_found(self._relations, ENDS.name, {"end": f"type/{type}"}))
         else:
-            found = self._by_end(f"type/{type}") if type else self._related(_paged(self._relations))
-        kept: list[Relationship] = []
-        for one in found:
-            if end in (None, one.to_id) and type in (None, one.type):
-                if limit is not None and len(kept) >= limit:
-                    break
-                kept.append(one)
-        return kept
+            found = self._related(self._relations.all(limit=limit).items())
+        fitting = (one for one in found if end in (None, one.to_id) and type in (None, one.type))
+        return list(islice(fitting, limit))
 
     def traverse(
         self,
@@ -426,20 +405,14 @@ class Entities:
         found = {}
         if include_entities:
             records = ((id, self._entities.get(id)) for id in reached)
-            found = {id: _entity(id, one) for id, one in records if one is not None}
+            found = {id: self._shown(id, one) for id, one in records if one is not None}
         return Graph(tuple(reached), tuple(passed.values()), found)
 
     def _near(self, id: str, direction: str) -> Iterator[Relationship]:
         if direction != "incoming":
-            yield from self._outgoing(id)
+            yield from self._related(self._relations.all(id + "/").items())
         if direction != "outgoing":
-            yield from self._by_end(f"to/{id}")
-
-    def _outgoing(self, id: str) -> Iterator[Relationship]:
-        return self._related(self._relations.all(id + "/").items())
-
-    def _by_end(self, end: str) -> Iterator[Relationship]:
-        return self._related(_found(self._relations, ENDS.name, {"end": end}))
+            yield from self._related(_found(self._relations, ENDS.name, {"end": f"to/{id}"}))
 
     @staticmethod
     def _related(found: Iterable[tuple[str, RelationRecord]]) -> Iterator[Relationship]:
@@ -459,10 +432,10 @@ class Entities:
         known = self._reader.declared().all
         return [one for one in (PAIRS, ENDS, *more) if one not in known]
 
-    def _shown(self, id: str, record: EntityRecord, wanted: set[str]) -> Entity:
-        return _entity(
-            id, record, tuple(self._near(id, "both")) if "relationships" in wanted else ()
-        )
+    def _shown(self, id: str, record: EntityRecord, wanted: Collection[str] = ()) -> Entity:
+        related = tuple(self._near(id, "both")) if "relationships" in wanted else ()
+        made, changed = record.created_at, record.updated_at
+        return Entity(id, record.type, record.properties, made, changed, related)
 
     def _must(self, id: str, record: EntityRecord | None) -> EntityRecord:
         if record is None:
@@ -484,41 +457,33 @@ class _Search:
         entities: Entities,
         type: str | None,
         asked: Mapping[str, Any] | None,
-        order: str | None,
+        order: str | None = None,
         *,
         bounded: bool = True,
     ) -> None:
         if type is not None:
             check_name(type, "the type of an entity")
         if order is not None:
-            check_name(order.removeprefix("-") if isinstance(order, str) else order, "order")
+            check_name(order, "order", 101)
         self._entities = entities
-        self._type = type
         self._where = where = _checked(asked, "where")
-        self._name = order.removeprefix("-") if order is not None else ""
-        self._down = order is not None and order.startswith("-")
-        self._bounded = bounded
-        self._read = 0
+        self._name = name = (order or "").removeprefix("-")
+        self._down = (order or "").startswith("-")
+        self._left = MOST_SCANNED if bounded else inf
         known = {one.name for one in entities._reader.declared().of(Lookup)}
-        self._indexed = {name for name in {*where, self._name} if _index_name(name) in known}
-        self.lookup, self.asked = self._way()
-        self._sorts = not order or self.lookup == _index_name(self._name)
+        indexed = [one for one in (name, *where) if type and _index_name(one) in known]
+        # The lookup that leads to the fewest: of the order, of an equal pair, of a range, or all.
+        of_type = {"type": type} if type is not None else {}
+        equal = [one for one in where.items() if not isinstance(one[1], Range | Begins)]
+        pairs = [pair for one in equal if (pair := pair_of(*one))]
+        ranged = [one for one in indexed if one == name or where[one] is not None]
+        if ranged and (name in indexed or not pairs):
+            self.lookup = _index_name(ranged[0])
+            self.asked = {**of_type, "value": where.get(ranged[0], _Present())}
+        else:
+            self.lookup, self.asked = PAIRS.name, {"pair": (*pairs, "")[0], **of_type}
+        self._sorts = not order or self.lookup == _index_name(name)
         """Whether the lookup gives them in the order that is asked for."""
-
-    def _way(self) -> tuple[str, dict[str, Any]]:
-        """The lookup that leads to the fewest: of the order, of an equal pair, of a range, or all
-        of a type."""
-        of_type = {"type": self._type} if self._type is not None else {}
-        if self._name in self._indexed and self._type is not None:
-            condition = self._where.get(self._name, _Present())
-            return _index_name(self._name), {**of_type, "value": condition}
-        for name, condition in self._where.items():
-            if not isinstance(condition, Range | Begins) and (pair := pair_of(name, condition)):
-                return PAIRS.name, {"pair": pair, **of_type}
-        for name, condition in self._where.items():
-            if name in self._indexed and self._type is not None and condition is not None:
-                return _index_name(name), {**of_type, "value": condition}
-        return PAIRS.name, {"pair": "", **of_type}
 
     def page(self, limit: int | None, after: str | None) -> Page:
         """A page of (id, record)."""
@@ -533,7 +498,8 @@ class _Search:
         while limit is None or len(found) < limit:
             # A page is never larger than what is still wanted, so that it is used up to its end.
             some = 1000 if limit is None else min(1000, limit - len(found))
-            page = _find(self._entities._entities, self.lookup, self.asked, some, after, order)
+            how = {"limit": some, "after": after, "order": order}
+            page = _find(self._entities._entities, self.lookup, self.asked, **how)
             found += self._fitting(page.items)
             after = page.after
             if after is None:
@@ -547,33 +513,28 @@ class _Search:
     def _fitting(
         self, found: Iterable[tuple[str, EntityRecord]]
     ) -> Iterator[tuple[str, EntityRecord]]:
-        """Of what a lookup led to, what all conditions hold for."""
+        """Of what a lookup led to, what all conditions hold for; refused where nearly all that is
+        read, or all that must be sorted here, is in vain."""
         for id, record in found:
-            if all(fits(record.properties, *one) for one in self._where.items()):
+            fit = all(fits(record.properties, *one) for one in self._where.items())
+            if not fit or not self._sorts:
+                self._left -= 1
+            if self._left < 0:
+                names = [name for name in {*self._where, self._name} if name] or ["NAME"]
+                lines = ", ".join(f"entities.index({name!r})" for name in sorted(names))
+                raise LimitExceededError(
+                    f"{self._entities._where()}: this would read more than {MOST_SCANNED} "
+                    f"entities; say once: {lines}, and give the type"
+                )
+            if fit:
                 yield id, record
-            else:
-                self._count()
-
-    def _count(self) -> None:
-        """Refuse to read on where nearly all that is read is in vain."""
-        self._read += 1
-        if self._bounded and self._read > MOST_SCANNED:
-            names = [name for name in {*self._where, self._name} if name] or ["NAME"]
-            lines = ", ".join(f"entities.index({name!r})" for name in sorted(names))
-            raise LimitExceededError(
-                f"{self._entities._where()}: this would read more than {MOST_SCANNED} entities; "
-                f"say once: {lines}, and give the type"
-            )
 
     def _sorted(self) -> list[tuple[str, EntityRecord]]:
         """All that fit and have the property, sorted here."""
-        have, some = [], False
-        for id, record in self.all():
-            self._count()
-            some = True
-            if (term := encode_term(record.properties.get(self._name, _MISSING))) is not None:
-                have.append((term, id, record))
-        if some and not have:
+        found = [(encode_term(one.properties.get(self._name, _MISSING)), id, one)
+                 for id, one in self.all()]  # fmt: skip
+        have = [(term, id, one) for term, id, one in found if term is not None]
+        if found and not have:
             raise InvalidInputError(
                 f"none of these entities has a property {self._name!r} to be sorted by"
             )
@@ -612,9 +573,7 @@ def _drawn(type: str) -> str:
 def check_id(id: Any) -> str:
     """The id of an entity, if it can be one."""
     id = id.id if isinstance(id, Entity) else id
-    check_text(id, "the id of an entity", 200, least=1)
-    if "/" in id or any(ord(one) < 32 for one in id):
-        raise InvalidInputError("the id of an entity has no slash and no control characters")
+    check_name(id, "the id of an entity", 200)
     return str(id)
 
 
@@ -643,38 +602,14 @@ def _included(include: Iterable[str]) -> set[str]:
     return wanted
 
 
-def _key(from_id: str, type: str, to_id: str) -> str:
-    return f"{from_id}/{type}/{to_id}"
-
-
 def _index_name(name: str) -> str:
     return f"entity by {name}"
 
 
-def _index(name: str) -> Lookup:
-    check_name(name, "the name of a property", 50)
-    if set(name) & set(".[]"):
-        raise InvalidInputError("a property with . or [ or ] in its name cannot be indexed")
-    terms = {"type": "type", "value": f"properties.{name}"}
-    return Lookup(_index_name(name), ENTITIES.prefix, terms)
-
-
-def _entity(id: str, record: EntityRecord, related: tuple[Relationship, ...] = ()) -> Entity:
-    made, changed = record.created_at, record.updated_at
-    return Entity(id, record.type, record.properties, made, changed, related)
-
-
-def _find(
-    book: Book[Any],
-    lookup: str,
-    where: Mapping[str, Any],
-    limit: int,
-    after: str | None,
-    order: str | None = None,
-) -> Page:
+def _find(book: Book[Any], lookup: str, where: Mapping[str, Any], **how: Any) -> Page:
     """A page of what a lookup leads to; an empty one, if nothing was ever written."""
     try:
-        return book.find(lookup, where, order=order, limit=limit, after=after)
+        return book.find(lookup, where, **how)
     except LookupNotFoundError:  # it is declared with the first entity
         return Page([], None)
 
@@ -683,15 +618,7 @@ def _found(book: Book[Any], lookup: str, where: Mapping[str, Any]) -> Iterator[t
     """All that a lookup leads to."""
     after = None
     while True:
-        page = _find(book, lookup, where, 1000, after)
+        page = _find(book, lookup, where, limit=1000, after=after)
         yield from page.items
         if (after := page.after) is None:
             return
-
-
-def _paged(book: Book[Any]) -> Iterator[tuple[str, Any]]:
-    """All records of a book, page by page."""
-    after = ""
-    while page := book.all(after=after, limit=1000):
-        yield from page.items()
-        after = next(reversed(page))

@@ -16,7 +16,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from heapq import merge
 from itertools import chain, count, islice
@@ -26,7 +26,7 @@ from typing import Any
 from msgspec import Raw, Struct
 
 from holdfast.errors import InvalidInputError, LookupNotFoundError, ScopeNotFoundError
-from holdfast.runtime.runtime_records import EVENTS, EventBatch
+from holdfast.runtime.runtime_records import EVENTS, EventBatch, iso
 from holdfast.store.inner import (
     EVENTS_LOGGED,
     Bell,
@@ -78,7 +78,7 @@ class Event(Struct, frozen=True):
     """Something that happened."""
 
     timestamp: float
-    """Seconds since 1970."""
+    """Seconds since 1970; `timestamp_iso` is the same as ISO 8601 text."""
     event_name: str
     data: Mapping[str, Any]
     client_id: str = ""
@@ -98,10 +98,7 @@ class Event(Struct, frozen=True):
         found = self.data.get("session_id", self.data.get("session", ""))
         return found if isinstance(found, str) else ""
 
-    @property
-    def timestamp_iso(self) -> str:
-        """When it happened, as ISO 8601 text."""
-        return datetime.fromtimestamp(self.timestamp, UTC).isoformat()
+    timestamp_iso = iso("timestamp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +173,16 @@ class Events:
         self._writing = threading.Lock()
         self._bell = Bell()
         self._watching: Callable[[Event], None] | None = None
+        """Is told of each event, in the thread that emits it."""
         self._mark, self._numbers = os.urandom(8).hex(), count()
         self._next_clean = 0.0
         self._background = Background(self._core, "holdfast-events", flush, self.flush, self.flush)
         self._begun = False
         if check_flag(recover, "recover"):
-            self._recover()
+            since = self._core.clock.checked() / _SECOND - 3600
+            for event in self._stored(since, 2.0**40, False):
+                if event.timestamp >= since:
+                    self._ring.add(event)
 
     # writing
 
@@ -235,10 +236,6 @@ class Events:
             self._watching(event)
         return event
 
-    def _observe(self, watching: Callable[[Event], None] | None) -> None:
-        """Have a function told of each event, in the thread that emits it; None: no more."""
-        self._watching = watching
-
     def _made(self, name: str, data: Any, client: str, correlation: str) -> tuple[Event, Raw]:
         """An event, and the bytes of it that will be stored: it is encoded once, and what cannot be
         is refused now, not with its whole batch."""
@@ -284,11 +281,18 @@ class Events:
                 meter.add(EVENTS_LOGGED, ("logged",), count=len(some))
                 if lost:
                     meter.add(EVENTS_LOGGED, ("dropped",), count=lost)
-            self._clean()
+            now = self._core.clock.checked() / _SECOND
+            if self._keep is not None and now >= self._next_clean and self._written:
+                self._next_clean = now + 600
+                self._delete(now - self._keep)
         return done
 
     def _commit(self, some: list[tuple[Event, Raw]]) -> None:
-        self._prepare()
+        # What the scope of events is, is declared where it is not.
+        wanted = (keep.Keep(count=0), _BY_CORRELATION, _BY_SESSION)
+        known = self._book._line.reader.declared().all
+        if missing := [one for one in wanted if one not in known]:
+            self._state.declare(*missing)
         events = [event for event, _ in some]
         record = EventBatch(
             self._core.codec.encode([row for _, row in some]),
@@ -298,21 +302,6 @@ class Events:
         # Under the same name a batch that may have been written before is written once.
         name = f"{_name(events[0].timestamp)}-{events[0].event_id}"
         self._book.step(lambda page: page.put(name, record), reason="events")
-
-    def _prepare(self) -> None:
-        """Declare what the scope of events is, where it is not."""
-        wanted = (keep.Keep(count=0), _BY_CORRELATION, _BY_SESSION)
-        known = self._book._line.reader.declared().all
-        if missing := [one for one in wanted if one not in known]:
-            self._state.declare(*missing)
-
-    def _clean(self) -> None:
-        """Delete what is too old, now and then."""
-        now = self._core.clock.checked() / _SECOND
-        if self._keep is None or now < self._next_clean or not self._written:
-            return
-        self._next_clean = now + 600
-        self._delete(now - self._keep)
 
     def _delete(self, before: float) -> int:
         """Delete batches that begin before a time; how many events of them."""
@@ -363,31 +352,25 @@ class Events:
         low, high = _seconds(since, 0.0), _seconds(until, 2.0**40)
 
         def wanted(event: Event) -> bool:
-            return low <= event.timestamp <= high and client in (None, event.client_id)
+            known = client in (None, event.client_id) and fit(event.event_name)
+            return known and low <= event.timestamp <= high
 
-        if check_flag(durable, "durable"):
-            self.flush()
-            stored = self._stored(low, high, reverse)
-            return list(islice((e for e in stored if fit(e.event_name) and wanted(e)), limit))
-        with self._lock:
-            ring = filter(wanted, self._ring.events(fit, reverse=reverse))
-            # The oldest come from the store: which of the ring's are left out is not known yet.
-            mine = list(islice(ring, limit if reverse or self._reaches(low) else None))
-            start, known = self._ring.start, {one.event_id for one in mine}
-            if (len(mine) == limit and reverse) or self._reaches(low):
-                return mine
+        mine: list[Event] = []
+        if not check_flag(durable, "durable"):
+            with self._lock:
+                ring = self._ring
+                reaches = ring.start < low or (ring.whole and self._book._line.reader.now() is None)
+                # The oldest come from the store: which of the ring's are left out is not known yet.
+                most = limit if reverse or reaches else None
+                mine = list(islice(filter(wanted, ring.events(fit, reverse=reverse)), most))
+                if reaches or (reverse and len(mine) == limit):
+                    return mine
+                high = min(high, ring.start)
         self.flush()  # what has left the ring may still wait
-        stored = self._stored(low, min(high, start), reverse)
-        # What lies in the store and in the ring, too, is told once.
-        old = (e for e in stored if e.event_id not in known and fit(e.event_name) and wanted(e))
-        both = chain(mine, old) if reverse else chain(old, mine)
-        return list(islice(both, limit))
-
-    def _reaches(self, low: float) -> bool:
-        """Whether the ring has all events from a time on that this process knows of."""
-        if len(self._ring) and self._ring.start < low:
-            return True
-        return self._ring.whole and self._book._line.reader.now() is None
+        known = {one.event_id for one in mine}  # in the ring and in the store, too: told once
+        stored = filter(wanted, self._stored(low, high, reverse))
+        old = (one for one in stored if one.event_id not in known)
+        return list(islice(chain(mine, old) if reverse else chain(old, mine), limit))
 
     def _stored(self, low: float, high: float, reverse: bool) -> Iterator[Event]:
         """Events in the store that may lie between two times; of those no more than are taken."""
@@ -448,15 +431,10 @@ class Events:
     def stats(self) -> EventStats:
         """What this log has seen since it was made."""
         with self._lock:
-            kinds = self._ring.kinds()
-            return EventStats(
-                self._ring.count,
-                self._written,
-                self._dropped,
-                len(self._queue),
-                len(self._ring),
-                kinds,
-            )
+            ring = self._ring
+            kinds = Counter(one.event_type for one in ring.events(lambda _: True))
+            seen = (ring.count, self._written, self._dropped, len(self._queue), len(ring))
+            return EventStats(*seen, dict(kinds.most_common()))
 
     @here
     def subscribe(
@@ -469,12 +447,6 @@ class Events:
         """
         check_seconds(timeout, "timeout")
         return EventSubscription(self, Patterns(patterns), timeout)
-
-    def _recover(self) -> None:
-        since = self._core.clock.checked() / _SECOND - 3600
-        for event in self._stored(since, 2.0**40, False):
-            if event.timestamp >= since:
-                self._ring.add(event)
 
 
 class Ring:
@@ -529,13 +501,6 @@ class Ring:
         """Those behind the event of a number."""
         return islice(self._all, number - (self.count - len(self._all)), None)
 
-    def kinds(self) -> dict[str, int]:
-        """How many events of each type there are."""
-        found: Counter[str] = Counter()
-        for name, named in self._named.items():
-            found[name.partition(":")[0]] += len(named)
-        return dict(found.most_common())
-
     def clear(self) -> None:
         """Forget all of them."""
         self._all.clear()
@@ -576,9 +541,14 @@ class EventSubscription:
     def _next(self) -> Steps[Event | None]:
         log, left = self._log, self._timeout
         while not self._over:
-            event = self._taken()
-            if event is not None:
-                return event
+            with log._lock:
+                first = log._ring.count - len(log._ring)
+                self.missed += max(0, first - self._at)
+                self._at = max(first, self._at)
+                for event in log._ring.after(self._at):
+                    self._at += 1
+                    if self._patterns.fit(event.event_name):
+                        return event
             pause = 1.0 if left is None else min(1.0, left)
             yield wait(log._bell, lambda: log._ring.count > self._at or self._over, pause)
             if left is not None and log._ring.count == self._at:
@@ -587,45 +557,25 @@ class EventSubscription:
                     break
         return None
 
-    def _taken(self) -> Event | None:
-        """The next event of the ring that fits."""
-        log = self._log
-        with log._lock:
-            first = log._ring.count - len(log._ring)
-            if self._at < first:
-                self.missed += first - self._at
-                self._at = first
-            for event in log._ring.after(self._at):
-                self._at += 1
-                if self._patterns.fit(event.event_name):
-                    return event
-        return None
-
 
 # ---- stripping ----------------------------------------------------------------------------------
 
 
 def stripped_of(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Data without long content, and the names of what was left out; references stay."""
-    kept, gone = {}, []
+    kept, gone = dict(data), []
     for name, value in data.items():
-        instead = _instead(name, value)
-        kept[name] = value if instead is None else instead
-        if instead is not None:
-            gone.append(name)
+        kind = type(value)
+        if kind is str:
+            if len(value) <= MOST_TEXT or name not in LARGE:
+                continue
+            kept[name] = f"<stripped: {len(value)} chars>"
+        elif kind not in (list, dict) or is_reference(name) or not _is_long(value):
+            continue
+        else:
+            kept[name] = f"<stripped: {kind.__name__} with {len(value)} items>"
+        gone.append(name)
     return kept, tuple(gone)
-
-
-def _instead(name: str, value: Any) -> str | None:
-    """What stands for a value that is too long; None if it is not."""
-    kind = type(value)
-    if kind is str:
-        if len(value) <= MOST_TEXT or name not in LARGE:
-            return None
-        return f"<stripped: {len(value)} chars>"
-    if kind not in (list, dict) or is_reference(name) or not _is_long(value):
-        return None
-    return f"<stripped: {kind.__name__} with {len(value)} items>"
 
 
 def is_reference(name: object) -> bool:

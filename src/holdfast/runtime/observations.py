@@ -11,6 +11,7 @@ events, `observe:begin` and `observe:end`, under one id.
 
 from __future__ import annotations
 
+import operator
 import random
 import secrets
 import threading
@@ -18,6 +19,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from holdfast.errors import InvalidInputError, MissingError
@@ -35,7 +37,13 @@ OBSERVER, TARGET = "observer", "target"
 MOST_QUERIED = 1000
 QUEUE, BATCH, INTERVAL = 1000, 10, 0.1
 BREAKER = BreakerSettings(failures=5, window=300.0, open=60.0)
-OPERATORS = ("equals", "contains", "gt", "lt")
+OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "equals": lambda value, found: type(found) is type(value) and found == value,
+    "contains": lambda value, found: value in found,
+    "gt": operator.lt,
+    "lt": operator.gt,
+}
+"""What compares the value of a filter with what is found."""
 FILTER = ("exclude", "content_match", "sampling_rate", "rate_limit")
 """What a filter may have, in the order in which it is asked."""
 OWN = ("observe:", "observation:")
@@ -97,17 +105,6 @@ class ObserverInfo:
         self.observed += 1
         return True
 
-    def data(self) -> dict[str, Any]:
-        """Plain data, for people."""
-        return {
-            "id": self.id,
-            "observer": self.observer,
-            "target": self.target,
-            "events": list(self.events.texts),
-            "observed": self.observed,
-            "limited": self.limited,
-        }
-
 
 @faced
 class Observations:
@@ -157,7 +154,7 @@ class Observations:
                 found += 1
             else:
                 self._entities.delete(entity)
-        self._log._observe(self._passed)
+        self._log._watching = self._passed
         if self._deliver is not None:
             self._background.start()
         self._log.emit("observation:restored", {"count": found})
@@ -167,7 +164,7 @@ class Observations:
     @ends
     def stop(self) -> None:
         """Observe no more, and deliver what waits; subscriptions stay as they are."""
-        self._log._observe(None)
+        self._log._watching = None
         self._background.stop()
 
     # subscriptions
@@ -273,15 +270,8 @@ class Observations:
     def _tell(
         self, info: ObserverInfo, what: str, id: str, name: str, data: Any, **more: Any
     ) -> None:
-        told = {
-            "observation_id": id,
-            "subscription": info.id,
-            "observer": info.observer,
-            "target": info.target,
-            "event": name,
-            "data": data,
-            **more,
-        }
+        told = {"observation_id": id, "subscription": info.id, "observer": info.observer}
+        told |= {"target": info.target, "event": name, "data": data, **more}
         event = self._log.emit(what, told, client=info.observer)
         if self._deliver is None:
             return
@@ -401,8 +391,9 @@ class Observations:
         self, *, observer: str | None = None, target: str | None = None
     ) -> list[dict[str, Any]]:
         """Subscriptions, and how much each has observed in this process."""
+        shown = ("id", "observer", "target", "observed", "limited")
         return [
-            one.data()
+            {name: getattr(one, name) for name in shown} | {"events": [*one.events.texts]}
             for one in self._infos()
             if observer in (None, one.observer) and target in (None, one.target)
         ]
@@ -410,45 +401,32 @@ class Observations:
 
 def source_of(data: Mapping[str, Any]) -> str:
     """The agent that an event says it is of; empty if it says none."""
-    for name in ("agent_id", "agent", "source_agent"):
-        found = data.get(name)
-        if isinstance(found, str):
-            return found
-    return ""
+    named = (data.get(name) for name in ("agent_id", "agent", "source_agent"))
+    return next((one for one in named if isinstance(one, str)), "")
 
 
 def _content(match: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], bool]:
     """A function that says whether the data of an event fit."""
-    if not isinstance(match, Mapping) or not match.keys() <= {
-        *("field", "value", "pattern", "operator")
-    }:
+    known = {"field", "value", "pattern", "operator"}
+    if not isinstance(match, Mapping) or not match.keys() <= known:
         raise InvalidInputError("content_match has field, value or pattern, and operator")
-    path = match.get("field")
+    path, value = match.get("field"), match.get("value")
     check_text(path, "the field of content_match", 200, least=1)
-    steps = str(path).split(".")
+    how = match.get("operator", "equals")
     if "pattern" in match:
-        found = Expression(match["pattern"]).found
-        return lambda data: isinstance(it := _at(data, steps), str) and found(it)
-    if "value" not in match:
-        raise InvalidInputError("content_match has a value or a pattern")
-    operator, value = match.get("operator", "equals"), match["value"]
-    if operator not in OPERATORS:
-        raise InvalidInputError(f"operator is {', '.join(OPERATORS)}")
-    return lambda data: _compared(operator, _at(data, steps), value)
+        compared = Expression(match["pattern"]).found
+    elif "value" not in match or how not in OPERATORS:
+        given = ", ".join(OPERATORS)
+        raise InvalidInputError(f"content_match has a pattern, or a value; operator is {given}")
+    else:
+        compared = partial(OPERATORS[how], value)
 
+    def fits(data: Any) -> bool:
+        for name in str(path).split("."):
+            data = data.get(name) if isinstance(data, Mapping) else None
+        try:
+            return bool(compared(data))
+        except TypeError:  # values of two kinds that cannot be compared do not fit
+            return False
 
-def _at(data: Any, steps: list[str]) -> Any:
-    for name in steps:
-        data = data.get(name) if isinstance(data, Mapping) else None
-    return data
-
-
-def _compared(operator: str, found: Any, value: Any) -> bool:
-    try:
-        if operator == "equals":
-            return type(found) is type(value) and bool(found == value)
-        if operator == "contains":
-            return found is not None and value in found
-        return bool(found > value if operator == "gt" else found < value)
-    except TypeError:  # values of two kinds that cannot be compared do not fit
-        return False
+    return fits

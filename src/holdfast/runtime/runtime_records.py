@@ -7,11 +7,18 @@ of events are read by their own classes alone.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import Struct
 
 from holdfast.store.inner import Owned, encode_term
+
+
+def iso(name: str) -> Any:
+    """A property: a time that stands as seconds under a name, as ISO 8601 text."""
+    return property(lambda one: datetime.fromtimestamp(getattr(one, name), UTC).isoformat())
+
 
 # ---- entities -----------------------------------------------------------------------------------
 
