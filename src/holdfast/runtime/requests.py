@@ -20,7 +20,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from math import inf
 from typing import Any
 
@@ -40,7 +39,6 @@ from holdfast.runtime.runtime_records import REQUESTS, RequestRecord
 from holdfast.store.inner import (
     Asking,
     Book,
-    BookPage,
     ChangeParts,
     Lease,
     LineHandle,
@@ -95,18 +93,16 @@ class _Desk:
     """The mark of the session, if nothing waits: another one says that something came since."""
 
 
+@dataclass(frozen=True, slots=True)
 class Request:
     """A request as its worker gets it."""
 
-    def __init__(
-        self, session: str, id: str, content: Any, attempt: int, mail: Mail | None
-    ) -> None:
-        self.session = session
-        self.id = id
-        self.content = content
-        self.attempt = attempt
-        """Counts from 1, also over restarts."""
-        self._mail = mail
+    session: str
+    id: str
+    content: Any
+    attempt: int
+    """Counts from 1, also over restarts."""
+    _mail: Mail | None = None
 
     @property
     def change(self) -> ScopedChange:
@@ -145,9 +141,7 @@ class Requests:
         if not isinstance(store, Store):
             raise InvalidInputError("Requests takes an open store of the same face")
         check_function(worker, "worker")
-        check_count(concurrency, "concurrency")
-        if not 1 <= concurrency <= 1000:
-            raise InvalidInputError("concurrency is 1 to 1,000")
+        check_count(concurrency, "concurrency", 1)
         check_seconds(timeout, "timeout")
         self._keep = check_ttl(keep, "keep") / 1e6
         self._home = core_of(store)
@@ -249,18 +243,24 @@ class Requests:
             session, _, id = ticket.rpartition("/")
             ticket = RequestTicket(check_id(session), check_id(id))
         end = time.monotonic() + timeout if timeout is not None else None
-        answer = partial(self._book(ticket.session).get, f"done/{ticket.id}")
+        book, mailbox = self._book(ticket.session), self._mailbox(ticket.session)
+
+        def answer() -> RequestRecord | Letter | None:
+            aside = (one for one in mailbox.set_aside() if one.id == ticket.id)
+            return book.get(f"done/{ticket.id}") or next(aside, None)
+
         while (found := answer()) is None:
             left = end - time.monotonic() if end is not None else LOOK
             if left <= 0:
                 raise TimeoutError(f"{ticket.session}/{ticket.id} was not answered in time")
             yield wait(self._core.lanes.bell, lambda: answer() is not None, min(left, LOOK))
-        if found.status == "failed":
+        if isinstance(found, Letter):
+            error = found.kind or found.error
             raise RequestFailedError(
-                f"session:{ticket.session}: the request {ticket.id} has failed {found.attempts} "
-                f"times, the last time with {found.error}; look at it with mailbox.set_aside()",
-                found.error,
-                found.attempts,
+                f"session:{ticket.session}: the request {ticket.id} has failed {found.tries} "
+                f"times, the last time with {error}; look at it with mailbox.set_aside()",
+                error,
+                found.tries,
             )
         return found.result
 
@@ -292,8 +292,13 @@ class Requests:
     # working
 
     def _turn(self) -> float | None:
-        """Give sessions that are due to threads."""
-        self._look()
+        """Give sessions that are due to threads, also those that others have asked."""
+        line = self._index.reader.now()
+        if line is not None and line.sequence != self._seen:
+            self._seen = line.sequence
+            with self._lock:
+                for session in self.sessions():
+                    self._due.setdefault(session, 0.0)
         now = time.monotonic()
         with self._lock:
             due = [one for one, at in self._due.items() if at <= now and one not in self._at_work]
@@ -310,16 +315,6 @@ class Requests:
         if quiet:
             self._pool.submit(self._leave, quiet)
         return float(min(LOOK, max(0.001, later - now)))
-
-    def _look(self) -> None:
-        """Notice sessions that others have asked something of."""
-        line = self._index.reader.now()
-        if line is None or line.sequence == self._seen:
-            return
-        self._seen = line.sequence
-        with self._lock:
-            for session in self.sessions():
-                self._due.setdefault(session, 0.0)
 
     def _work(self, session: str) -> None:
         """Work at a session until nothing is left that is due."""
@@ -353,7 +348,6 @@ class Requests:
             with desk.lease.fencing():
                 if begins:
                     desk.mailbox.interrupted()  # of whoever held the lease before, and ended
-                    self._tell_set_aside(session, desk.mailbox)
                 while not self._background._end.is_set():
                     due = self._next(session, desk)
                     if due is not None:
@@ -369,14 +363,26 @@ class Requests:
                 if mail is None:
                     mark = self._index.reader.get(PENDING + session)
                     if waiting := desk.mailbox.waiting(limit=1):
-                        return _until(waiting[0])
+                        due = waiting[0].due  # None: it came this moment
+                        return max(0.01, due.timestamp() - time.time()) if due else 0.005
                     desk.mark = mark  # what comes from now on changes it
                     return 0.0
-                self._answer_mail(session, mail)
+                letter, written = mail.letter, None if self._memory else mail
+                asked = Request(session, letter.id, letter.content, letter.tries + 1, written)
+                with self._lock:
+                    self._active[letter.id] = asked
+                try:
+                    assert self._calls is not None
+                    answer = self._calls.submit(self._worker, asked).result(self._timeout)
+                finally:
+                    with self._lock:
+                        self._active.pop(letter.id, None)
+                page = self._book(session).page(mail.change)
+                page.put(f"done/{letter.id}", RequestRecord(answer), ttl=self._keep)
         except LeaseLostError:
             raise
         except Exception:  # it is counted by the mailbox, which tries it again or sets it aside
-            self._tell_set_aside(session, desk.mailbox)
+            return None
         return None
 
     def _leave(self, sessions: list[str]) -> None:
@@ -399,34 +405,6 @@ class Requests:
             self._at_work.difference_update(sessions)
         self._background.wake()
 
-    def _answer_mail(self, session: str, mail: Mail) -> None:
-        letter = mail.letter
-        written = None if self._memory else mail
-        request = Request(session, letter.id, letter.content, letter.tries + 1, written)
-        answer = self._called(request)
-        record = RequestRecord("done", answer, request.attempt)
-        self._book(session).page(mail.change).put(f"done/{letter.id}", record, ttl=self._keep)
-
-    def _called(self, request: Request) -> Any:
-        """What the worker gives, within its time."""
-        with self._lock:
-            self._active[request.id] = request
-        try:
-            assert self._calls is not None
-            return self._calls.submit(self._worker, request).result(self._timeout)
-        finally:
-            with self._lock:
-                self._active.pop(request.id, None)
-
-    def _tell_set_aside(self, session: str, mailbox: Mailbox) -> None:
-        """Answer requests that have failed for good."""
-        book = self._book(session)
-        for letter in mailbox.set_aside():
-            if book.get(f"done/{letter.id}") is None:
-                error = letter.kind or letter.error
-                record = RequestRecord("failed", None, letter.tries, error)
-                book.step(partial(_put, id=f"done/{letter.id}", record=record))
-
     # in memory
 
     @here
@@ -435,13 +413,8 @@ class Requests:
         if not self._memory:
             return None
         return [
-            {
-                "session": session,
-                "id": letter.id,
-                "content": letter.content,
-                "tries": letter.tries,
-                "active": letter.id in self._active,
-            }
+            {name: getattr(letter, name) for name in ("id", "content", "tries")}
+            | {"session": session, "active": letter.id in self._active}
             for session in self.sessions()
             for letter in self.waiting(session)
         ]
@@ -464,14 +437,3 @@ class Requests:
             again = self._retry.again(RESTART, tries + 1)
             begun = BegunRecord(id=kept["id"], attempt=tries + 1, again=again, wait=0.0)
             box.page(box.begun).put(number, begun)
-
-
-def _put(page: BookPage[RequestRecord], id: str, record: RequestRecord) -> None:
-    page.put(id, record)
-
-
-def _until(letter: Letter) -> float:
-    """Seconds until a letter may be tried again."""
-    if letter.due is None:
-        return 0.005  # it came this moment
-    return max(0.01, letter.due.timestamp() - time.time())

@@ -88,15 +88,11 @@ class EventBatch(Struct):
 # ---- requests -----------------------------------------------------------------------------------
 
 REQUESTS = Owned("$request/", restore=Owned.STAY)
-"""done/ID: what became of a request of a session; pending/SESSION, in the scope of all requests:
+"""done/ID: the answer of a request of a session; pending/SESSION, in the scope of all requests:
 that its mailbox has some."""
 
 
 class RequestRecord(Struct):
-    """What became of a request."""
+    """The answer of a request."""
 
-    status: str
-    """done or failed"""
     result: Any = None
-    attempts: int = 1
-    error: str = ""
