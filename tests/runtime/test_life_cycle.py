@@ -331,7 +331,7 @@ def test_queues_events_and_observations_answer_by_name(plain: Place) -> None:
             assert await send("async_state:push", push) == 1
             await send("async_state:push", {**push, "data": 2})
             assert await send("async_state:get_queue", {"queue_name": "q"}) == [{"n": 1}, 2]
-            assert await send("async_state:pop", {"queue": "q", "count": 1}) == [{"n": 1}]
+            assert await send("async_state:pop", {"queue_name": "q", "count": 1}) == [{"n": 1}]
             await send("async_state:expire_queue", {"queue_name": "q", "ttl_seconds": 60})
             assert await send("async_state:delete", {"queue_name": "q"}) == 1
             for id in "ab":

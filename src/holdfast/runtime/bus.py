@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from holdfast.errors import InvalidInputError, MissingError
 from holdfast.store.names.arguments import check_count, check_seconds, check_text
@@ -45,22 +44,37 @@ class Message:
 class BusSubscription:
     """What one subscriber gets, oldest first; iterate over it, or take what is there."""
 
-    def __init__(self, patterns: Patterns, name: str, size: int, full: str) -> None:
+    def __init__(
+        self,
+        beside: dict[BusSubscription, None],
+        patterns: Patterns,
+        name: str,
+        size: int,
+        full: str,
+    ) -> None:
         self.name = name
-        self.patterns = patterns.texts
         self.dropped = 0
         """Messages that did not fit, and were left out."""
-        self._patterns = patterns
-        self._full = full
-        self._size = size
+        self._beside = beside
+        self._patterns, self._size, self._full = patterns, size, full
         self._queue: deque[Message] = deque()
         self._changed = asyncio.Condition()
         self._over = False
 
+    async def __aenter__(self) -> Self:
+        self._beside[self] = None
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._beside.pop(self, None)
+        async with self._changed:
+            self._over = True
+            self._changed.notify_all()
+
     def __len__(self) -> int:
         return len(self._queue)
 
-    def __aiter__(self) -> AsyncIterator[Message]:
+    def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Message:
@@ -95,11 +109,6 @@ class BusSubscription:
             self._changed.notify_all()
             return True
 
-    async def _end(self) -> None:
-        async with self._changed:
-            self._over = True
-            self._changed.notify_all()
-
 
 class Bus:
     """Topics in the memory of one event loop. A subscriber is served what fits its patterns.
@@ -122,35 +131,22 @@ class Bus:
         name: str = "",
         size: int | None = None,
         full: str | None = None,
-    ) -> AbstractAsyncContextManager[BusSubscription]:
+    ) -> BusSubscription:
         """A block in which messages of topics are received."""
         check_text(name, "the name of a subscriber", 200)
         size = self._size if size is None else size
         full = self._full if full is None else full
         _check(size, full)
-        made = BusSubscription(Patterns(topics), name, size, full)
-        return self._subscribed(made)
-
-    @asynccontextmanager
-    async def _subscribed(self, made: BusSubscription) -> AsyncIterator[BusSubscription]:
-        self._subscriptions[made] = None
-        try:
-            yield made
-        finally:
-            self._subscriptions.pop(made, None)
-            await made._end()
+        return BusSubscription(self._subscriptions, Patterns(topics), name, size, full)
 
     async def publish(self, topic: str, content: Any = None, *, sender: str = "") -> int:
         """Give a message to all who subscribed to its topic; how many have it."""
-        check_text(topic, "a topic", 200, least=1)
         return await self._send(Message(topic, content, sender))
 
     async def _send(self, message: Message) -> int:
-        got = 0
-        for one in list(self._subscriptions):
-            if one._patterns.fit(message.topic):
-                got += await one._put(message)
-        return got
+        check_text(message.topic, "a topic", 200, least=1)
+        known = [one for one in self._subscriptions if one._patterns.fit(message.topic)]
+        return sum([await one._put(message) for one in known])
 
     async def request(
         self, topic: str, content: Any = None, *, sender: str = "", timeout: float | None = 30.0
@@ -159,7 +155,6 @@ class Bus:
 
         Refused with `MissingError` if nobody subscribed to the topic.
         """
-        check_text(topic, "a topic", 200, least=1)
         check_seconds(timeout, "timeout")
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         async with asyncio.timeout(timeout):
@@ -171,7 +166,7 @@ class Bus:
         """The patterns that are subscribed to, and by whom."""
         found: dict[str, list[str]] = {}
         for one in self._subscriptions:
-            for text in one.patterns:
+            for text in one._patterns.texts:
                 found.setdefault(text, []).append(one.name)
         return found
 

@@ -52,7 +52,9 @@ class Cached(Generic[_T]):
     def get(self) -> _T:
         """The value; it is built if there is none, or it is too old."""
         with self._lock:
-            if self.built_at is None or self._old():
+            # Not by the wall clock, which may jump.
+            age = monotonic() - self._since
+            if self.built_at is None or (self.ttl is not None and age >= self.ttl):
                 value = self._build()
                 self._value, self._since = value, monotonic()
                 self.built_at = datetime.now(UTC)
@@ -62,10 +64,6 @@ class Cached(Generic[_T]):
         """Let it be built anew when it is next asked for."""
         with self._lock:
             self._value = self.built_at = None
-
-    def _old(self) -> bool:
-        # Not by the wall clock, which may jump.
-        return self.ttl is not None and monotonic() - self._since >= self.ttl
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,58 +163,50 @@ class Compositions:
         self.folder = _folder(folder)
         self.broken: Mapping[str, str] = MappingProxyType({})
         """What is wrong with files, by their paths."""
-        self._seen: dict[Path, tuple[int, int]] = {}
-        self._found: dict[Path, Composition | str] = {}
+        self._found: dict[Path, tuple[tuple[int, int], Composition | str]] = {}
+        self._named: dict[str, Composition] = {}
         self._lock = threading.Lock()
         self.refresh()
 
     def refresh(self) -> int:
         """Read what has changed; how many files that were."""
         with self._lock:
-            now = {path: _stamp(path) for path in self._paths()}
-            changed = [path for path, stamp in now.items() if self._seen.get(path) != stamp]
-            gone = self._seen.keys() - now.keys()
-            for path in changed:
-                self._found[path] = _composition(path)
-            for path in gone:
-                del self._found[path]
-            self._seen = now
-            names: dict[str, Path] = {}
-            broken = {str(at): one for at, one in self._found.items() if isinstance(one, str)}
-            for path, one in self._found.items():
-                if isinstance(one, Composition) and names.setdefault(one.name, path) != path:
-                    broken[str(path)] = f"{names[one.name]} has the name {one.name!r} already"
-            self.broken = MappingProxyType(broken)
-            return len(changed) + len(gone)
+            before, self._found = self._found, {}
+            named: dict[str, Composition] = {}
+            broken: dict[str, str] = {}
+            for path in sorted(self.folder.rglob("*.y*ml")):
+                if path.suffix not in (".yaml", ".yml") or not path.is_file():
+                    continue
+                stat = path.stat()
+                stamp = (stat.st_mtime_ns, stat.st_size)
+                was, one = before.get(path, (None, ""))
+                one = one if was == stamp else _composition(path)
+                self._found[path] = (stamp, one)
+                if isinstance(one, str):
+                    broken[str(path)] = one
+                elif (first := named.setdefault(one.name, one)) is not one:
+                    broken[str(path)] = f"{first.path} has the name {one.name!r} already"
+            self._named, self.broken = named, MappingProxyType(broken)
+            changed = [path for path, one in self._found.items() if before.get(path) != one]
+            return len(changed) + len(before.keys() - self._found.keys())
 
     def list(self, *, type: str | None = None, tag: str | None = None) -> list[Composition]:
         """Compositions by their names: all, those of a type, those with a tag."""
         self.refresh()
         found = [
             one
-            for path, one in self._found.items()
-            if isinstance(one, Composition)
-            and str(path) not in self.broken
-            and type in (None, one.type)
-            and (tag is None or tag in one.tags)
+            for one in self._named.values()
+            if type in (None, one.type) and (tag is None or tag in one.tags)
         ]
         return sorted(found, key=lambda one: one.name)
 
     def get(self, name: str) -> Composition:
         """One of them."""
         check_text(name, "the name of a composition", 200, least=1)
-        found = [one for one in self.list() if one.name == name]
-        if not found:
+        self.refresh()
+        if name not in self._named:
             raise MissingError(f"{self.folder} has no composition {name!r}")
-        return found[0]
-
-    def _paths(self) -> Iterable[Path]:
-        return sorted(
-            path
-            for end in ("yaml", "yml")
-            for path in self.folder.rglob(f"*.{end}")
-            if path.is_file()
-        )
+        return self._named[name]
 
 
 def _composition(path: Path) -> Composition | str:
@@ -231,11 +221,6 @@ def _composition(path: Path) -> Composition | str:
     if not isinstance(name, str) or not isinstance(type, str) or not isinstance(tags, list):
         return "name and type are text, tags a list"
     return Composition(name, type, tuple(map(str, tags)), path, MappingProxyType(data))
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_mtime_ns, found.st_size
 
 
 def _folder(folder: str | os.PathLike[str]) -> Path:

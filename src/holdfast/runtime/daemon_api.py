@@ -19,18 +19,19 @@ Answer = Callable[[Mapping[str, Any]], Any]
 def _call(method: str, /, *places: str, **renamed: str) -> Callable[[Any], Answer]:
     """A call of a module's method: parameters by their names, `places` by their order.
 
-    `renamed` has the method's name of a parameter for that which is sent.
+    `renamed` has the method's name of a parameter for that which is sent. Calls of a queue are
+    those of the one that `queue_name` says.
     """
 
     def make(module: Any) -> Answer:
-        function = getattr(module, method)
-
         async def answer(data: Mapping[str, Any]) -> Any:
             given = dict(data)
             missing = [name for name in places if name not in given]
             if missing:
                 raise InvalidInputError(f"{missing[0]} is missing")
             args = [given.pop(name) for name in places]
+            called = module.queue(args.pop(0)) if places[:1] == ("queue_name",) else module
+            function = getattr(called, method)
             named = {renamed.get(name, name): one for name, one in given.items()}
             try:
                 signature(function).bind(*args, **named)
@@ -40,22 +41,6 @@ def _call(method: str, /, *places: str, **renamed: str) -> Callable[[Any], Answe
             found = function(*args, **named)
             found = await found if isinstance(found, Awaitable) else found
             return found.items if isinstance(found, Page) else found
-
-        return answer
-
-    return make
-
-
-def _queue(method: str, *places: str, **renamed: str) -> Callable[[Any], Answer]:
-    """A call of a queue that is named by what is sent."""
-
-    def make(module: Any) -> Answer:
-        async def answer(data: Mapping[str, Any]) -> Any:
-            given = dict(data)
-            name = given.pop("queue_name", None) or given.pop("queue", None)
-            if name is None:
-                raise InvalidInputError("queue is missing")
-            return await _call(method, *places, **renamed)(module.queue(name))(given)
 
         return answer
 
@@ -77,11 +62,11 @@ API: Mapping[str, Mapping[str, Callable[[Any], Answer]]] = {
         "state:aggregate:count": _call("count"),
     },
     "Queues": {
-        "async_state:push": _queue("push", "data", ttl_seconds="ttl"),
-        "async_state:pop": _queue("pop"),
-        "async_state:get_queue": _queue("items"),
-        "async_state:delete": _queue("delete"),
-        "async_state:expire_queue": _queue("expire", ttl_seconds="ttl"),
+        "async_state:push": _call("push", "queue_name", "data", ttl_seconds="ttl"),
+        "async_state:pop": _call("pop", "queue_name"),
+        "async_state:get_queue": _call("items", "queue_name"),
+        "async_state:delete": _call("delete", "queue_name"),
+        "async_state:expire_queue": _call("expire", "queue_name", ttl_seconds="ttl"),
     },
     "Events": {
         "monitor:get_events": _call("query", event_patterns="patterns", client_id="client"),

@@ -12,18 +12,16 @@ are marked with `@handles("name")` answer what is sent by name.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import signal
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
 from datetime import datetime
 from difflib import get_close_matches
+from functools import partial
+from inspect import signature
 from types import TracebackType
 from typing import Any, Self
-
-import msgspec
 
 from holdfast.errors import InvalidInputError, MissingError, RuntimeStartError
 from holdfast.runtime.daemon_api import API
@@ -33,10 +31,10 @@ from holdfast.store.names.scope import Scope
 from holdfast.store.store_async import Store
 
 STARTUP, CONTEXT, READY, SHUTDOWN = (
-    *("system:startup", "system:context"),
-    *("system:ready", "system:shutdown"),
+    f"system:{phase}" for phase in ("startup", "context", "ready", "shutdown")
 )
-PHASES = {STARTUP: "startup", CONTEXT: "context", READY: "ready", SHUTDOWN: "shutdown"}
+USUAL = {STARTUP: "start", SHUTDOWN: "stop"}
+"""What stands for a phase of Holdfast's own modules, which are started and stopped."""
 PRIORITIES = ("highest", "high", "normal", "low", "lowest")
 Handler = Callable[[Mapping[str, Any]], Any]
 
@@ -44,9 +42,11 @@ Handler = Callable[[Mapping[str, Any]], Any]
 def handles(name: str, *, priority: str = "normal") -> Callable[[Any], Any]:
     """Mark a method of a module as what answers a name: `method(data)`, plain or async."""
     check_text(name, "the name of an event", 200, least=1)
-    _check_priority(priority)
+    if priority not in PRIORITIES:
+        raise InvalidInputError(f"priority is {', '.join(PRIORITIES)}")
 
     def mark(function: Any) -> Any:
+        check_function(function, "a handler")
         function.__handles__ = (name, priority)
         return function
 
@@ -79,8 +79,14 @@ class Runtime:
         self._begun: list[Any] = []
         self._over = asyncio.Event()
         self._kept: Any = None
-        for module in self.modules:
-            self._register(module)
+        for module in self.modules:  # it answers by its marked methods, and by names known of it
+            kind = type(module)
+            for name, make in API.get(kind.__name__, {}).items():
+                self._add(name, make(module))
+            for attribute in dir(kind):
+                marked = getattr(getattr(kind, attribute, None), "__handles__", None)
+                if marked is not None:
+                    self._add(marked[0], getattr(module, attribute), marked[1])
 
     # handlers
 
@@ -90,8 +96,7 @@ class Runtime:
         Those of a higher priority are called first; the answer is that of the last one that gives
         something.
         """
-        check_text(name, "the name of an event", 200, least=1)
-        _check_priority(priority)
+        handles(name, priority=priority)  # refuses the same
 
         def add(function: Any) -> Any:
             check_function(function, "a handler")
@@ -103,15 +108,6 @@ class Runtime:
     def _add(self, name: str, function: Handler, priority: str = "normal") -> None:
         known = [*self._handlers.get(name, ()), (PRIORITIES.index(priority), function)]
         self._handlers[name] = sorted(known, key=lambda one: one[0])
-
-    def _register(self, module: Any) -> None:
-        """Let a module answer what it answers: its marked methods, and the names known of it."""
-        for name, make in API.get(getattr(type(module), "__name__", ""), {}).items():
-            self._add(name, make(module))
-        for attribute in dir(type(module)):
-            marked = getattr(getattr(type(module), attribute, None), "__handles__", None)
-            if marked is not None:
-                self._add(marked[0], getattr(module, attribute), marked[1])
 
     async def send(self, name: str, data: Mapping[str, Any] | None = None) -> Any:
         """Have a name answered; what came of it as plain data, with times as numbers and as text.
@@ -129,7 +125,11 @@ class Runtime:
             raise MissingError(f"nobody here answers {name}{hint}")
         answer = None
         for _, function in known:
-            found = await _called(function, dict(data or {}), name)
+            try:
+                found = await _awaited(function(dict(data or {})))
+            except InvalidInputError as error:
+                error.add_note(f"sent as {name}")
+                raise
             answer = found if found is not None else answer
         return plain_of(answer)
 
@@ -167,33 +167,29 @@ class Runtime:
 
     async def _lead(self, phase: str, module: Any) -> None:
         """Let one module do its part of a phase, in bounded time."""
-        name = name_of(module)
-        function = getattr(module, PHASES[phase], None)
-        if function is None:
-            function = _usual(phase, module)
+        name, own = name_of(module), phase.removeprefix("system:")
+        function = getattr(module, own, None) or getattr(module, USUAL.get(phase, ""), None)
         if function is None:
             return
-        given = self.shared if phase == CONTEXT else self
+        takes = [one for one in signature(function).parameters.values()
+                 if one.kind is not one.VAR_KEYWORD and one.default is one.empty]  # fmt: skip
+        given = [self.shared if phase == CONTEXT else self] if takes else []
         begun = time.monotonic()
         try:
             async with asyncio.timeout(self._timeout):
-                await _awaited(function(given) if _takes(function) else function())
-        except TimeoutError as error:
-            raise RuntimeStartError(
-                f"{phase}: the module {name} took longer than {self._timeout:g} s", name, phase
-            ) from error
+                await _awaited(function(*given))
         except Exception as error:
-            raise RuntimeStartError(
-                f"{phase}: the module {name} failed with {type(error).__name__}: {error}",
-                name,
-                phase,
-            ) from error
+            said = f"failed with {type(error).__name__}: {error}"
+            if isinstance(error, TimeoutError):
+                said = f"took longer than {self._timeout:g} s"
+            text = f"{phase}: the module {name} {said}"
+            raise RuntimeStartError(text, name, phase) from error
         self.history.append((phase, name, time.monotonic() - begun))
 
     async def _tell(self, phase: str) -> None:
         """Tell handlers of a phase, and the log."""
         for _, function in self._handlers.get(phase, ()):
-            await _called(function, {"phase": phase}, phase)
+            await _awaited(function({"phase": phase}))
         for module in self.modules:
             if hasattr(module, "emit"):
                 module.emit(phase, {"modules": [name_of(one) for one in self.modules]})
@@ -217,19 +213,14 @@ class Runtime:
         """End all that had begun, the last first; one that fails keeps no other from ending."""
         self.phase = SHUTDOWN
         failed: list[BaseException] = []
+        ends: list[Callable[[], Awaitable[Any]]] = [partial(self._tell, SHUTDOWN)]
         if self._kept is not None:
-            kept, self._kept = self._kept, None
+            ends.insert(0, partial(self._kept.__aexit__, None, None, None))
+        ends += [partial(self._lead, SHUTDOWN, one) for one in reversed(self._begun)]
+        self._kept, self._begun = None, []
+        for end in ends:
             try:
-                await kept.__aexit__(None, None, None)
-            except Exception as error:
-                failed.append(error)
-        try:
-            await self._tell(SHUTDOWN)
-        except Exception as error:
-            failed.append(error)
-        while self._begun:
-            try:
-                await self._lead(SHUTDOWN, self._begun.pop())
+                await end()
             except Exception as error:
                 failed.append(error)
         self._over.set()
@@ -261,32 +252,8 @@ def name_of(module: Any) -> str:
     return name if isinstance(name, str) and name else type(module).__name__
 
 
-def _usual(phase: str, module: Any) -> Any:
-    """What stands for a phase of Holdfast's own modules, which are started and stopped."""
-    return getattr(module, {STARTUP: "start", SHUTDOWN: "stop"}.get(phase, ""), None)
-
-
-def _takes(function: Any) -> bool:
-    """Whether a function takes what a phase gives."""
-    found = inspect.signature(function).parameters.values()
-    return any(one.kind is not one.VAR_KEYWORD and one.default is one.empty for one in found)
-
-
-async def _called(function: Handler, data: Mapping[str, Any], name: str) -> Any:
-    try:
-        return await _awaited(function(data))
-    except InvalidInputError as error:
-        error.add_note(f"sent as {name}")
-        raise
-
-
 async def _awaited(answer: Any) -> Any:
     return await answer if isinstance(answer, Awaitable) else answer
-
-
-def _check_priority(priority: str) -> None:
-    if priority not in PRIORITIES:
-        raise InvalidInputError(f"priority is {', '.join(PRIORITIES)}")
 
 
 def plain_of(thing: Any) -> Any:
@@ -295,17 +262,13 @@ def plain_of(thing: Any) -> Any:
         return str(thing)
     if isinstance(thing, datetime):
         return thing.isoformat()
-    if isinstance(thing, msgspec.Struct):
-        named = {name: getattr(thing, name) for name in thing.__struct_fields__}
-    elif is_dataclass(thing) and not isinstance(thing, type):
-        named = {one.name: getattr(thing, one.name) for one in fields(thing)}
-    elif isinstance(thing, Mapping):
+    if isinstance(thing, Mapping):
         return {name: plain_of(one) for name, one in thing.items()}
-    elif isinstance(thing, list | tuple):
+    if isinstance(thing, list | tuple):
         return [plain_of(one) for one in thing]
-    else:
+    kind: Any = type(thing)
+    names = getattr(kind, "__struct_fields__", None) or getattr(kind, "__dataclass_fields__", None)
+    if names is None:
         return thing
-    for name in list(named):
-        if hasattr(type(thing), f"{name}_iso"):
-            named[f"{name}_iso"] = getattr(thing, f"{name}_iso")
-    return {name: plain_of(one) for name, one in named.items()}
+    times = [f"{name}_iso" for name in names if hasattr(kind, f"{name}_iso")]
+    return {name: plain_of(getattr(thing, name)) for name in (*names, *times)}
