@@ -23,7 +23,7 @@ from holdfast.runtime import (
     Entities,
     Events,
     Observations,
-    Queues,
+    Queue,
     Requests,
     Runtime,
     handles,
@@ -324,7 +324,9 @@ def test_queues_events_and_observations_answer_by_name(plain: Place) -> None:
     async def main(store: holdfast.Store) -> None:
         entities, log = Entities(store.custom("fleet")), Events(store)
         observations = Observations(entities, log)
-        runtime = Runtime(store, [entities, log, Queues(store.custom("fleet")), observations])
+        runtime = Runtime(
+            store, [entities, log, Queue(store.custom("fleet"), "mail"), observations]
+        )
         send = runtime.send
         async with runtime:
             push = {"queue_name": "q", "data": {"n": 1}, "ttl_seconds": 60}
@@ -418,7 +420,7 @@ def test_what_is_sent_wrongly_is_refused_with_what_it_takes(
 ) -> None:
     async def main(store: holdfast.Store) -> None:
         fleet = store.custom("fleet")
-        runtime = Runtime(store, [Entities(fleet), Events(store), Queues(fleet)])
+        runtime = Runtime(store, [Entities(fleet), Events(store), Queue(fleet, "mail")])
         async with runtime:
             await runtime.send("state:entity:create", {"type": "t", "properties": {"x": 1}})
             with pytest.raises(InvalidInputError):

@@ -18,7 +18,7 @@ from holdfast import sync
 from holdfast.errors import InvalidInputError
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
-from holdfast.sync.runtime import Queue, Queues
+from holdfast.sync.runtime import Queue
 from holdfast.testing import crash
 
 
@@ -170,7 +170,7 @@ def test_bad_input(store: sync.Store) -> None:
         lambda: queue.push(1, ttl=-1),
         lambda: queue.push(1, ttl="1"),  # type: ignore[arg-type]
         lambda: queue.expire(-1),
-        lambda: Queues(store.custom("work")).queue(""),
+        lambda: queue.named(""),
     ):
         with pytest.raises(InvalidInputError):
             call()

@@ -6,8 +6,8 @@ Glossary of this layer:
   (`entities`).
 - **Event**: something that happened in the infrastructure, in a ring in memory and in batches in a
   scope of their own (`events`).
-- **Module** and **phase**: what a daemon is made of, and the order of its life (`life_cycle`); what
-  modules answer by name (`daemon_api`).
+- **Module** and **phase**: what a daemon is made of, and the order of its life, and what modules
+  answer by name (`life_cycle`).
 - **Observation**: an agent that is told of what another does, by a subscription that is kept as an
   entity (`observations`).
 - **Request**: work that a session asks for, in its mailbox; one at a time (`requests`).
@@ -28,7 +28,7 @@ HOMES = {
     "holdfast.runtime.events": "Event EventChain EventStats Events",
     "holdfast.runtime.life_cycle": "Runtime handles",
     "holdfast.runtime.observations": "Observations",
-    "holdfast.runtime.queue": "Queue Queues",
+    "holdfast.runtime.queue": "Queue",
     "holdfast.runtime.requests": "Request RequestTicket Requests",
 }
 __all__ = names_of(HOMES)

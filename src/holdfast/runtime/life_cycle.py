@@ -20,13 +20,12 @@ from datetime import datetime
 from difflib import get_close_matches
 from functools import partial
 from inspect import signature
-from types import TracebackType
 from typing import Any, Self
 
 from holdfast.errors import InvalidInputError, MissingError, RuntimeStartError
-from holdfast.runtime.daemon_api import API
 from holdfast.store.names.arguments import check_function, check_seconds, check_text, listed
 from holdfast.store.names.cause import Cause
+from holdfast.store.names.items import Page
 from holdfast.store.names.scope import Scope
 from holdfast.store.store_async import Store
 
@@ -37,6 +36,79 @@ USUAL = {STARTUP: "start", SHUTDOWN: "stop"}
 """What stands for a phase of Holdfast's own modules, which are started and stopped."""
 PRIORITIES = ("highest", "high", "normal", "low", "lowest")
 Handler = Callable[[Mapping[str, Any]], Any]
+
+
+API: Mapping[str, Mapping[str, str]] = {
+    "Entities": {
+        "state:entity:create": "create type",
+        "state:entity:bulk_create": "bulk_create entities",
+        "state:entity:update": "update id properties",
+        "state:entity:delete": "delete id",
+        "state:entity:get": "get id",
+        "state:entity:query": "query order=order_by",
+        "state:relationship:create": "relate from type to",
+        "state:relationship:delete": "unrelate from type to",
+        "state:relationship:query": "relationships from_id=from to_id=to",
+        "state:graph:traverse": "traverse from",
+        "state:aggregate:count": "count",
+    },
+    "Queue": {
+        "async_state:push": "push data ttl=ttl_seconds",
+        "async_state:pop": "pop",
+        "async_state:get_queue": "items",
+        "async_state:delete": "delete",
+        "async_state:expire_queue": "expire ttl=ttl_seconds",
+    },
+    "Events": {
+        "monitor:get_events": "query patterns=event_patterns client=client_id",
+        "monitor:query": "query patterns=event_patterns client=client_id",
+        "monitor:get_stats": "stats",
+        "monitor:clear_log": "clear",
+        "monitor:get_session_events": "session_events session_id",
+        "monitor:get_correlation_chain": "chain correlation_id",
+    },
+    "Observations": {
+        "observation:subscribe": "subscribe observer target",
+        "observation:unsubscribe": "unsubscribe id",
+        "observation:list": "list",
+        "observation:query": "query",
+        "observation:replay": "replay",
+        "observation:analyze": "analyze what=analysis_type",
+    },
+    "Requests": {
+        "completion:submit": "submit session_id request",
+        "completion:active": "active",
+        "completion:waiting": "waiting session_id",
+        "completion:sessions": "sessions",
+    },
+}
+"""What the modules of a daemon answer, by their class: the method, the parameters that must be
+there, in its order, and those that have another name there."""
+
+
+def answer_of(module: Any, usage: str) -> Handler:
+    """What answers a name of the API. Calls of a queue are those of the one of `queue_name`."""
+    method, *words = usage.split()
+    places = [word for word in words if "=" not in word]
+    renamed = {word.partition("=")[2]: word.partition("=")[0] for word in words if "=" in word}
+
+    def answer(data: Mapping[str, Any]) -> Any:
+        given = dict(data)
+        of = module.named(given.pop("queue_name", "")) if hasattr(module, "named") else module
+        missing = [name for name in places if name not in given]
+        if missing:
+            raise InvalidInputError(f"{missing[0]} is missing")
+        args = [given.pop(name) for name in places]
+        function = getattr(of, method)
+        named = {renamed.get(name, name): one for name, one in given.items()}
+        try:
+            signature(function).bind(*args, **named)
+        except TypeError as error:
+            known = ", ".join(signature(function).parameters)
+            raise InvalidInputError(f"{error}; it takes {known}") from None
+        return function(*args, **named)
+
+    return answer
 
 
 def handles(name: str, *, priority: str = "normal") -> Callable[[Any], Any]:
@@ -81,8 +153,8 @@ class Runtime:
         self._kept: Any = None
         for module in self.modules:  # it answers by its marked methods, and by names known of it
             kind = type(module)
-            for name, make in API.get(kind.__name__, {}).items():
-                self._add(name, make(module))
+            for name, usage in API.get(kind.__name__, {}).items():
+                self._add(name, answer_of(module, usage))
             for attribute in dir(kind):
                 marked = getattr(getattr(kind, attribute, None), "__handles__", None)
                 if marked is not None:
@@ -149,12 +221,7 @@ class Runtime:
             raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self._end()
 
     async def _enter(self, phase: str, modules: Iterable[Any]) -> None:
@@ -262,6 +329,8 @@ def plain_of(thing: Any) -> Any:
         return str(thing)
     if isinstance(thing, datetime):
         return thing.isoformat()
+    if isinstance(thing, Page):
+        return plain_of(thing.items)
     if isinstance(thing, Mapping):
         return {name: plain_of(one) for name, one in thing.items()}
     if isinstance(thing, list | tuple):

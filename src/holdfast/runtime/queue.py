@@ -36,10 +36,16 @@ class Queue:
             raise InvalidInputError("Queue takes a state of the same face")
         check_name(name, "the name of a queue")
         self.name = name
+        self._state = state
         self._handle = handle_of(state)
         self._items = f"{QUEUES.prefix}{name}/items"
         self._popped = f"{QUEUES.prefix}{name}/popped"
         self._taking = threading.Lock()
+
+    @here
+    def named(self, name: str) -> Queue:
+        """Another queue of the same state; it is there with the first item."""
+        return Queue(self._state, name)
 
     @writes
     def push(self, *items: Any, ttl: float | timedelta | None = HOUR) -> int:
@@ -123,17 +129,3 @@ class Queue:
 
     def _now(self) -> float:
         return self._handle.core.clock.checked() / 1e6
-
-
-@faced
-class Queues:
-    """The queues of one state, by their names: what a daemon gives away by name."""
-
-    def __init__(self, state: State) -> None:
-        self._state = state
-        Queue(state, "checked")
-
-    @here
-    def queue(self, name: str) -> Queue:
-        """One of them; it is there with the first item."""
-        return Queue(self._state, name)
