@@ -1,41 +1,30 @@
 """`holdfast entity`, `relation`, `events`, `queue`, `observe` and `runtime`: a daemon from outside.
 
-Values are JSON; `--where` and `--set` take NAME=JSON.
+These look; `runtime send` has a daemon's own names answered, those that change something, too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import click
 
+from holdfast.cli import output
 from holdfast.cli.commands import Group, flag, imported, option, several
-from holdfast.cli.plain import Value
+from holdfast.cli.plain import Value, plain
 from holdfast.cli.session import Session, login, moment
-from holdfast.errors import InvalidInputError, MissingError
+from holdfast.errors import InvalidInputError
 from holdfast.runtime.entities import Entities
-from holdfast.runtime.events import Event, Events
-from holdfast.runtime.life_cycle import Runtime, name_of
+from holdfast.runtime.events import Events
+from holdfast.runtime.life_cycle import API, Runtime, answer_of, known_of, name_of, plain_of
 from holdfast.runtime.observations import TYPE, Observations
 from holdfast.runtime.queue import Queue
 from holdfast.store.inner import json
 
 _RELATION = "from=from_id, type, to=to_id, metadata, created=created_at_iso"
 _EVENT = "time=timestamp_iso, event=event_name, client=client_id, correlation=correlation_id, data"
-set_option = several("--set=given", "NAME=JSON", "A property.")
-
-
-def _pairs(given: Sequence[str]) -> dict[str, Any]:
-    found = {}
-    for text in given:
-        name, equal, value = text.partition("=")
-        if not equal:
-            raise InvalidInputError(f"{text!r} is not NAME=JSON, like load=0.5")
-        found[name] = json.loads(value)
-    return found
 
 
 # ---- entities and relationships -----------------------------------------------------------------
@@ -52,7 +41,10 @@ def entity() -> None:
 @option("--order", "NAME", "By a property; -NAME: the other way round.")
 def list_(session: Session, /, scope: str, type_: str | None, at: str | None, **how: Any) -> None:
     """Entities, with what properties they have."""
-    how["where"] = _pairs(how["where"])
+    pairs = [one.partition("=") for one in how["where"]]
+    if wrong := [name for name, equal, _ in pairs if not equal]:
+        raise InvalidInputError(f"{wrong[0]!r} is not NAME=JSON, like load=0.5")
+    how["where"] = {name: json.loads(value) for name, _, value in pairs}
     with session.view(scope, at) as view:
         found = Entities(view).query(type_, **how)
     columns = "entity=id, type, properties, updated=updated_at_iso"
@@ -71,37 +63,6 @@ def show(session: Session, scope: str, id: str, at: str | None) -> None:
     session.fields(found, shown)
 
 
-@entity.verb("create SCOPE TYPE")
-@click.option("--id", help="[default: the type and eight digits]")
-@set_option
-def create(session: Session, scope: str, type: str, id: str | None, given: Sequence[str]) -> None:
-    """Make an entity; tells its id."""
-    properties = _pairs(given)
-    with session.change(scope, new=True) as state:
-        made = Entities(state).create(type, properties, id=id)
-    session.tell(made, made.id)
-
-
-@entity.verb("update SCOPE ID")
-@set_option
-def update(session: Session, scope: str, id: str, given: Sequence[str]) -> None:
-    """Set properties of an entity; NAME=null deletes one."""
-    properties = _pairs(given)
-    with session.change(scope) as state:
-        made = Entities(state).update(id, properties)
-    session.tell(made, f"{id}: updated")
-
-
-@entity.verb("delete SCOPE ID")
-@flag("--restrict", "Not while a relationship leads to it.")
-def delete(session: Session, scope: str, id: str, restrict: bool) -> None:
-    """Delete an entity with its properties and relationships."""
-    with session.change(scope) as state:
-        if not Entities(state).delete(id, restrict=restrict):
-            raise MissingError(f"{scope} has no entity {id}")
-    session.tell({"scope": scope, "deleted": id}, f"{id}: deleted")
-
-
 @click.group(cls=Group)
 def relation() -> None:
     """Relationships between entities of a scope."""
@@ -116,25 +77,6 @@ def list_relations(session: Session, /, scope: str, at: str | None, **how: Any) 
     with session.view(scope, at) as view:
         found = Entities(view).relationships(**how)
     session.table("relationships", found, _RELATION, about={"scope": scope})
-
-
-@relation.verb("add SCOPE FROM_ID TYPE TO_ID")
-@set_option
-def add(session: Session, /, scope: str, given: Sequence[str], **ends: str) -> None:
-    """Make a relationship between two entities."""
-    metadata = _pairs(given)
-    with session.change(scope) as state:
-        made = Entities(state).relate(**ends, metadata=metadata)
-    session.tell(made, f"{made.from_id} {made.type} {made.to_id}")
-
-
-@relation.verb("remove SCOPE FROM_ID TYPE TO_ID")
-def remove(session: Session, /, scope: str, **ends: str) -> None:
-    """Delete a relationship."""
-    with session.change(scope) as state:
-        if not Entities(state).unrelate(**ends):
-            raise MissingError(f"{scope}: there is no {' '.join(ends.values())}")
-    session.tell({"scope": scope, "removed": ends}, f"{' '.join(ends.values())}: removed")
 
 
 # ---- events -------------------------------------------------------------------------------------
@@ -156,7 +98,7 @@ def list_events(session: Session, /, patterns: tuple[str, ...], oldest: bool, **
         how[name] = moment(how[name]) if how[name] is not None else None
     with session.reading() as store:
         found = Events(store).query(patterns or "*", reverse=not oldest, durable=True, **how)
-    _tell_events(session, found)
+    session.table("events", found, _EVENT)
 
 
 @events.verb("chain CORRELATION")
@@ -165,19 +107,7 @@ def chain(session: Session, correlation: str) -> None:
     with session.reading() as store:
         found = Events(store).chain(correlation)
     about = {"duration_ms": found.duration_ms, "event_types": found.event_types}
-    _tell_events(session, found.events, **about)
-
-
-@events.verb("session ID --limit=100")
-def of_session(session: Session, id: str, limit: int) -> None:
-    """The events of a session, in their order."""
-    with session.reading() as store:
-        found = Events(store).session_events(id, limit=limit)
-    _tell_events(session, found)
-
-
-def _tell_events(session: Session, found: Sequence[Event], **about: Any) -> None:
-    session.table("events", found, _EVENT, about=about)
+    session.table("events", found.events, _EVENT, about=about)
 
 
 # ---- queues and observations --------------------------------------------------------------------
@@ -197,26 +127,6 @@ def show_queue(session: Session, scope: str, name: str) -> None:
     session.table("items", rows, "item", about={"scope": scope, "queue": name})
 
 
-@queue.verb("push SCOPE NAME JSON=item")
-@click.option("--ttl", type=float, default=3600.0, metavar="SECONDS", help="[3600; 0: for ever]")
-def push(session: Session, scope: str, name: str, item: str, ttl: float) -> None:
-    """Put an item at the end."""
-    content = json.loads(item)
-    with session.change(scope, new=True) as state:
-        there = Queue(state, name).push(content, ttl=ttl or None)
-    session.tell({"scope": scope, "queue": name, "items": there}, f"{name}: {there} items")
-
-
-@queue.verb("pop SCOPE NAME")
-@click.option("--count", type=click.IntRange(1), default=1, help="At most so many. [1]")
-def pop(session: Session, scope: str, name: str, count: int) -> None:
-    """Take items from the front; they are gone then."""
-    with session.change(scope) as state:
-        found = Queue(state, name).pop(count)
-    rows = [{"item": Value(one) if session.json else one} for one in found]
-    session.table("items", rows, "item", about={"scope": scope, "queue": name})
-
-
 @click.group(cls=Group)
 def observe() -> None:
     """Agents that are told of what others do."""
@@ -232,30 +142,31 @@ def list_observations(session: Session, scope: str) -> None:
     session.table("observations", rows, columns, about={"scope": scope})
 
 
-@observe.verb("add SCOPE OBSERVER TARGET [PATTERNS]...")
-@option("--filter=filter_", "JSON", "As in docs/runtime.md.")
-def add_observation(
-    session: Session,
-    scope: str,
-    observer: str,
-    target: str,
-    patterns: tuple[str, ...],
-    filter_: str | None,
-) -> None:
-    """Let an agent observe another; a daemon does so from its next start on."""
-    wanted = json.loads(filter_) if filter_ is not None else None
-    with session.writing() as store:
-        made = Observations(Entities(session.state(store, scope)), Events(store))
-        id = made.subscribe(observer, target, patterns or "*", filter=wanted)
-    session.tell({"scope": scope, "subscription": id}, id)
-
-
 # ---- a daemon -----------------------------------------------------------------------------------
 
 
 @click.group(cls=Group)
 def runtime() -> None:
     """A daemon: modules around a store."""
+
+
+@runtime.verb("send NAME [JSON]=data")
+@click.option("--scope", default="custom:fleet", help="Of its modules. [custom:fleet]")
+def send(session: Session, name: str, data: str | None, scope: str) -> None:
+    """Have a name answered as a daemon would, like state:entity:create '{"type": "agent"}'.
+
+    Entities, queues and observations are those of one scope; the log is that of the store.
+    """
+    given = json.loads(data) if data is not None else {}
+    if not isinstance(given, dict):
+        raise InvalidInputError(f"{name} takes an object of parameters")
+    with session.writing() as store:
+        state, log = session.state(store, scope, new=True), Events(store)
+        modules = (made := Entities(state), log, Queue(state, "any"), Observations(made, log))
+        answers = {one: (module, usage) for module in modules
+                   for one, usage in API[type(module).__name__].items()}  # fmt: skip
+        found = plain_of(answer_of(*known_of(answers, name))(given))
+    output.value(plain(Value(found)))
 
 
 @runtime.verb("run MODULE:NAME=program")

@@ -20,7 +20,7 @@ from datetime import datetime
 from difflib import get_close_matches
 from functools import partial
 from inspect import signature
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from holdfast.errors import InvalidInputError, MissingError, RuntimeStartError
 from holdfast.store.names.arguments import check_function, check_seconds, check_text, listed
@@ -36,7 +36,7 @@ USUAL = {STARTUP: "start", SHUTDOWN: "stop"}
 """What stands for a phase of Holdfast's own modules, which are started and stopped."""
 PRIORITIES = ("highest", "high", "normal", "low", "lowest")
 Handler = Callable[[Mapping[str, Any]], Any]
-
+_T = TypeVar("_T")
 
 API: Mapping[str, Mapping[str, str]] = {
     "Entities": {
@@ -109,6 +109,15 @@ def answer_of(module: Any, usage: str) -> Handler:
         return function(*args, **named)
 
     return answer
+
+
+def known_of(handlers: Mapping[str, _T], name: str) -> _T:
+    """What answers a name, of those that are known."""
+    if name not in handlers:
+        near = get_close_matches(name, handlers, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise MissingError(f"nobody here answers {name}{hint}")
+    return handlers[name]
 
 
 def handles(name: str, *, priority: str = "normal") -> Callable[[Any], Any]:
@@ -190,13 +199,8 @@ class Runtime:
         check_text(name, "the name of an event", 200, least=1)
         if data is not None and not isinstance(data, Mapping):
             raise InvalidInputError(f"{name} takes a mapping of parameters")
-        known = self._handlers.get(name)
-        if known is None:
-            near = get_close_matches(name, self._handlers, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise MissingError(f"nobody here answers {name}{hint}")
         answer = None
-        for _, function in known:
+        for _, function in known_of(self._handlers, name):
             try:
                 found = await _awaited(function(dict(data or {})))
             except InvalidInputError as error:
