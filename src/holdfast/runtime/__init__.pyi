@@ -292,6 +292,8 @@ class Queue:
     """
     def __init__(self, state: State, name: str) -> None: ...
     name: str
+    def named(self, name: str) -> Queue:
+        """Another queue of the same state; it is there with the first item."""
     async def push(self, *items: Any, ttl: float | timedelta | None = ...) -> int:
         """Put items at the end, in one change; returns how many there are, expired ones included.
 
@@ -309,12 +311,6 @@ class Queue:
         """Remove all items; tells how many there were, expired ones included."""
     async def expire(self, ttl: float | timedelta) -> None:
         """Let all that is there, and what is pushed until then, end after some time."""
-
-class Queues:
-    """The queues of one state, by their names: what a daemon gives away by name."""
-    def __init__(self, state: State) -> None: ...
-    def queue(self, name: str) -> Queue:
-        """One of them; it is there with the first item."""
 
 class Requests:
     """Requests of sessions, answered by a worker: a function of a `Request`, plain or async.

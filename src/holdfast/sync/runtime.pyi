@@ -19,7 +19,6 @@ from holdfast.runtime.life_cycle import Runtime as Runtime
 from holdfast.runtime.life_cycle import handles as handles
 from holdfast.runtime.observations import Observations as Observations
 from holdfast.runtime.queue import Queue as Queue
-from holdfast.runtime.queue import Queues as Queues
 from holdfast.runtime.requests import Request as Request
 from holdfast.runtime.requests import Requests as Requests
 from holdfast.runtime.requests import RequestTicket as RequestTicket
