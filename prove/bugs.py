@@ -1510,8 +1510,8 @@ BUGS = (
     Bug(
         "newest entries that are lost without a word",
         "recovery/lost_entries.py",
-        "        if self._named(ledger, number) <= newest_entry(ledger, number):",
-        "        if True:",
+        "                if named > newest_entry(ledger, number):\n",
+        "                if False:\n",
         "tests/recovery/test_lost_tails.py::test_what_was_lost_is_named_and_its_trace_is_kept",
     ),
     Bug(
@@ -1573,8 +1573,8 @@ BUGS = (
     Bug(
         "a state that is called back without being compared",
         "recovery/run.py",
-        "return self._not_back()",
-        "return None",
+        "            wrong = changed_since(self.context.handle, head)\n",
+        "            wrong: list[str] = []\n",
         "tests/recovery/test_recovery_truth.py::test_a_rollback_that_puts_nothing_back_is_no_rollback",
     ),
     Bug(

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -107,13 +108,13 @@ def test_a_recovery_that_takes_long_is_told_of(
     recovery = sync.recovery.Recovery(store, steps={"slow": lambda *_: time.sleep(0.05)})
     recovery.set({"id": "p", "triggers": ["slow"], "steps": [{"type": "slow"}]})
     store.agent("7").set("k", 1)
-    look = recovery_time(store, lambda: recovery.reports("agent:7", 1), 0.02)
+    look = partial(recovery_time, store, lambda: recovery.reports("agent:7", 1), 0.02)
     assert list(look()) == []
     recovery.recover("agent:7", "slow")
     ((name, what),) = look()
     assert name == "recovery_time"
     assert "took 0." in what
-    assert list(recovery_time(store, lambda: recovery.reports("agent:7", 1), 60)()) == []
+    assert list(recovery_time(store, lambda: recovery.reports("agent:7", 1), 60)) == []
     monkeypatch.setattr(alerts, "WINDOW", 0.0)
     assert list(look()) == []
 

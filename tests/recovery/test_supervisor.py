@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import threading
 import time
@@ -374,52 +373,3 @@ def test_procedures_are_kept_for_an_agent_or_for_all(tmp_path: Path) -> None:
     assert other.plan("agent:8", "lost").procedure.id == "standard_recovery"
     assert next(one.id for one in other.procedures("agent:7")) == "p"
     place.close()
-
-
-def test_intervals_follow_what_checkpoints_cost_and_what_recoveries_lost(
-    store: sync.Store,
-) -> None:
-    """Catches: an optimizer that never runs, only lengthens, or leaves its bounds."""
-    often = {**EVERY, "frequency": {"interval": "2m"}}
-    bounds = {"bounds": {"each": ["1m", "3m"]}, "interval": "100ms"}
-    section = {"policies": [often], "optimizer": bounds}
-    with sync.recovery.set_up(document(checkpointing=section), store=store) as running:
-
-        def interval() -> float:
-            (one,) = [one for one in running.policies.list("agent:7") if one.id == "each"]
-            return one.frequency.interval
-
-        assert part(running, "optimizer").about == "intervals of policies adapted"
-        running.state.set("n", 1)
-        running.checkpoint("good")
-        for number in range(5):
-            running.state.set("n", number)
-        assert interval() == 120_000
-        assert running.recover("agent_crash", point="good").lost[0].isdigit()
-        until(lambda: interval() == 60_000)
-        time.sleep(0.2)
-        assert interval() == 60_000, "no less than the least"
-    other = document(agent_id="8", checkpointing={"policies": [EVERY], "optimizer": bounds})
-    with sync.recovery.set_up(other, store=store) as running:
-        for number in range(4):
-            before = running.status().checkpoint
-            running.state.set("n", number)
-            until(lambda before=before: running.status().checkpoint != before)
-        later = itertools.count(4)
-
-        def longer() -> bool:
-            running.state.set("n", next(later))  # on a busy machine the first ones may lie together
-            return running.policies.get("agent:8", "each").frequency.interval == 60_000
-
-        until(longer)
-    for wrong, text in (
-        ({"interval": "1h"}, "bounds is missing"),
-        ({"bounds": {"each": ["1h", "1m"]}}, "the shorter first"),
-        ({"bounds": 7}, "bounds is a mapping"),
-    ):
-        with pytest.raises(ConfigurationError, match=text):
-            Configuration.of(document(checkpointing={"optimizer": wrong}))
-    assert (
-        Configuration.of(document(checkpointing={"optimizer": {"enabled": False}})).optimizer
-        is None
-    )

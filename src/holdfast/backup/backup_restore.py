@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,7 +68,9 @@ def restore(core: Core | None, place: Place, backup: Backup, url: str | Path) ->
             turn.undo()
             raise
         if not backup.encrypted and new:
-            _finish(url)
+            # What was erased since is dropped: in a plain store the rows are the content.
+            with closing(open_core(url, key=None, create=False)) as made:
+                finish_erasures(StoreHandle(made))
     return RestoredBackup(
         backup,
         shown(url),
@@ -150,19 +152,12 @@ class _Turn:
                 raise _busy(url)
             self._begun.append(storage)
 
-    def write(self, batch: Batch) -> None:
-        """Commit rows of the store."""
-        self._commit(self._places[0], batch)
-
-    def write_keys(self, batch: Batch) -> None:
-        """Commit rows of its ring, if that is restored."""
-        for ring in self._places[1:]:
-            self._commit(ring, batch)
-
-    def _commit(self, storage: Storage, batch: Batch) -> None:
-        if batch.puts or batch.cells:
-            batch.cells.append((_TURN, self._token, self._token))
-            storage.commit(batch)
+    def write(self, store: Batch, ring: Batch) -> None:
+        """Commit rows of the store, and of its ring, if that is restored."""
+        for storage, batch in zip(self._places, (store, ring), strict=False):
+            if batch.puts or batch.cells:
+                batch.cells.append((_TURN, self._token, self._token))
+                storage.commit(batch)
 
     def finish(self, last: Batch) -> None:
         """Commit the rows that make it a store, and take the token away."""
@@ -213,22 +208,12 @@ def _fill(turn: _Turn, found: Iterable[list[Row]], gone: _Gone) -> int:
                     into.puts.append((row.key, row.content))
                 else:
                     into.cells.append((row.key, None, row.content))
-        turn.write(batch)
-        turn.write_keys(keys)
+        turn.write(batch, keys)
     if not last:
         raise damaged("the backup")
-    turn.write_keys(Batch(puts=list(gone.keys.items())))
+    turn.write(Batch(), Batch(puts=list(gone.keys.items())))
     turn.finish(Batch(puts=[*last, *new.items()], absent=[META]))
     return len(new)
-
-
-def _finish(url: str) -> None:
-    """Drop what was erased since; in a plain store the rows are the content."""
-    core = open_core(url, key=None, create=False)
-    try:
-        finish_erasures(StoreHandle(core))
-    finally:
-        core.close()
 
 
 def _notes(backup: Backup, core: Core | None, ring_url: str, new: int) -> Iterator[str]:

@@ -91,8 +91,11 @@ class Backups:
         self._core: Core | None = core_of(store) if store is not None else None
         if self._core is not None:
             self._core.check_store()
-        if check_flag(encryption, "encryption") and self._core is not None:
-            check_encrypted(self._core)
+        if check_flag(encryption, "encryption") and self._core and self._core.ring is None:
+            raise InvalidInputError(
+                "encryption was asked for, and this store is plain: its backups would be, too. "
+                "Make the store with a key, or leave encryption out"
+            )
         trusted = set(Trust.of(trust, None).keys) if trust is not None else set()
         if self._core is not None:
             trusted.add(self._core.public)
@@ -247,12 +250,3 @@ class Backups:
             # The backups are gone all the same, and what is damaged is another one.
             return PrunedBackups(tuple(ids), 0, 0, (f"no object was deleted: {error}",))
         return PrunedBackups(tuple(ids), objects, size)
-
-
-def check_encrypted(core: Core) -> None:
-    """Refuse a plain store where encryption is demanded."""
-    if core.ring is None:
-        raise InvalidInputError(
-            "encryption was asked for, and this store is plain: its backups would be, too. Make "
-            "the store with a key, or leave encryption out"
-        )

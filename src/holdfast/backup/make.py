@@ -13,7 +13,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import chain, islice
 from typing import IO
@@ -186,7 +186,7 @@ def make(core: Core, place: Place, *, name: str, keys: bool, full: bool, unsigne
     try:
         gone = set(place.folders("doomed"))  # somebody may be deleting objects of these
         made = _Making(core, place, run, [] if full else [one for one in known if one not in gone])
-        with _room(), tempfile.TemporaryFile(prefix="holdfast-backup-") as spool:
+        with tempfile.TemporaryFile(prefix="holdfast-backup-") as spool:
             made.read(spool, keys)
             announce(core, "backup.progress", name=name, id=run, step="read")
             made.send(spool)
@@ -195,6 +195,13 @@ def make(core: Core, place: Place, *, name: str, keys: bool, full: bool, unsigne
         # Sent and gone before it was synced: whoever took this run for dead removed it.
         check_claim(place, run)
         raise
+    except OSError as error:  # of the passing file; those of the place are told in words of ours
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise DiskFullError(
+            "no room is left for what is to be sent, in the folder for temporary files "
+            "(TMPDIR names another one); no backup was made"
+        ) from None
     finally:
         with suppress(HoldfastError):
             place.drop([_pending(run)])
@@ -221,23 +228,20 @@ class _Making:
             rows = rows_at(moment, RECORDS, CELLS)
             for data, count in packed(chain(rows, self._ring_rows()) if keys else rows):
                 safe_point()
-                self._add(data, count, spool)
+                hash = hashlib.sha256(data)
+                run = self._known.get((hash.hexdigest(), len(data)))
+                part = Part(run or self._run, hash.digest(), len(data), count)
+                self._parts.append(part)
+                self._bytes += len(data)
+                if run is None:
+                    self._new.append(part)
+                    spool.write(data)
 
     def _ring_rows(self) -> Iterator[Row]:
         """Read behind the rows of the store: a key is in the ring before it is used."""
         assert self._core.ring is not None
         with self._core.ring.storage.moment() as moment:
             yield from rows_at(moment, RING, RING_CELLS)
-
-    def _add(self, data: bytes, count: int, spool: IO[bytes]) -> None:
-        hash = hashlib.sha256(data)
-        run = self._known.get((hash.hexdigest(), len(data)))
-        part = Part(run or self._run, hash.digest(), len(data), count)
-        self._parts.append(part)
-        self._bytes += len(data)
-        if run is None:
-            self._new.append(part)
-            spool.write(data)
 
     def send(self, spool: IO[bytes]) -> None:
         """Send what the place does not have."""
@@ -289,17 +293,3 @@ class _Making:
                 if manifest.read(self._place, id).lineage == self._core.lineage.hex():
                     return id
         return ""
-
-
-@contextmanager
-def _room() -> Iterator[None]:
-    """Say in our words that the passing file has no room."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise DiskFullError(
-            "no room is left for what is to be sent, in the folder for temporary files "
-            "(TMPDIR names another one); no backup was made"
-        ) from None

@@ -14,14 +14,8 @@ from holdfast.cli.plain import plain
 from holdfast.cli.recovery import check_page, write_page
 from holdfast.cli.session import Session
 from holdfast.errors import HoldfastError, InvalidInputError, LeaseHeldError, RecoveryFailedError
-from holdfast.recovery.failures import found_failure
-from holdfast.recovery.heal import (
-    Healed,
-    heal_all,
-    heal_directory,
-    would_heal,
-    would_heal_directory,
-)
+from holdfast.recovery.failures import found_failure, grouped
+from holdfast.recovery.heal import Healed, copies_of, heal_all, healing
 from holdfast.recovery.lost_entries import Tails
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import check_there, notices_scope, readable, recovered_agents
@@ -116,7 +110,11 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
         damage.look(as_if_healed=given["dry_run"])
         if damage.mendable and not given["dry_run"]:
             if not given["yes"]:
-                _confirm(session, damage)
+                scopes = sorted({one.scope or "the store" for one in damage.found})
+                names = ", ".join(scopes[:5]) + (", …" if len(scopes) > 5 else "")
+                refusal = f"{names} would be repaired: see the plan with --dry-run, then add --yes"
+                show = None if session.json else (lambda: _say(session, damage))
+                session.confirm(f"Repair {names}?", refusal, show)
             damage.mend()
             for one in damage.repaired if given["page"] is not None else []:
                 write_page(one, given["page"])
@@ -168,9 +166,7 @@ class _Damage:
         self._store = store
         self._scope, self._budget, self._accept = scope, budget, accept
         self._recovery = Recovery(store, copies=copies)
-        self.copies = [
-            core_of(one) for one in copies if core_of(one).lineage == core_of(store).lineage
-        ]
+        self.copies = copies_of(core_of(store), copies)
         """Those that rows can be healed from; the others may still have the state."""
         self.found: list[Finding] = []
         self.plans: list[RecoveryPlan] = []
@@ -203,9 +199,11 @@ class _Damage:
         self.complete = self.complete and report.resume is None
         self.plans, self.left, self.past, self.unnamed = [], [], {}, []
         self.dropping = []
-        for scope, mine in sorted(self._by_scope().items(), reverse=True):
+        for scope, mine in sorted(grouped(self.found).items(), reverse=True):
             if as_if_healed:
-                mine = self._without_healed(scope, mine)
+                agent = Scope.parse(scope) if scope else None
+                mine, rows, _ = healing(handle_of(self._store), agent, mine, self.copies)
+                self.healing |= {scope: len(rows)} if rows else {}
             if scope and mine:
                 self._plan(scope, mine)
             elif not scope:
@@ -274,16 +272,6 @@ class _Damage:
                 name = core_of(self._store).numbers.scopes([number]).get(number, "")
         return f"{name}: {rowkinds.describe(key)}" if name else rowkinds.describe(key)
 
-    def _without_healed(self, scope: str, mine: list[Finding]) -> list[Finding]:
-        """What would be left of findings."""
-        core = core_of(self._store)
-        if scope:
-            mine, given = would_heal(core, Scope.parse(scope), mine, self.copies)
-        else:
-            mine, given = would_heal_directory(handle_of(self._store), mine, self.copies)
-        self.healing |= {scope: len(given)} if given else {}
-        return mine
-
     def _plan_store(self, mine: list[Finding]) -> None:
         """What to do about findings that belong to no scope."""
         leases = [o for o in mine if o.kind == "damage" and o.place.startswith("lease ")]
@@ -311,12 +299,6 @@ class _Damage:
         """Whether there is something to do."""
         made = self.dropping or any(one.row[:2] in _MADE for one in self.found)
         return bool(self.plans or self.past or self.leases or made or (self.copies and self.found))
-
-    def _by_scope(self) -> dict[str, list[Finding]]:
-        scopes: dict[str, list[Finding]] = {}
-        for one in self.found:
-            scopes.setdefault(one.scope, []).append(one)
-        return scopes
 
     def _plan(self, scope: str, found: list[Finding]) -> None:
         from holdfast.recovery.strategies import unreadable
@@ -350,7 +332,8 @@ class _Damage:
     def mend(self) -> None:
         """Heal what can be, which loses nothing but names of timelines; then do what plans say, and
         look at what is left."""
-        while self._heal():
+        while done := heal_all(handle_of(self._store), self.found, self.copies)[1]:
+            self.healed += done
             self.look()
         self._take()
         if self.leases:
@@ -399,33 +382,21 @@ class _Damage:
                         place = rowkinds.describe(key)
                         self.healed.append(Healed(None, key.hex(), place, number))
 
-    def _heal(self) -> bool:
-        """Heal what was found; whether that was something."""
-        handle, before = handle_of(self._store), len(self.healed)
-        for scope, mine in self._by_scope().items():
-            if scope:
-                one = Scope.parse(scope)
-                self.healed += heal_all(handle, one, mine, self.copies)[1]
-            else:
-                self.healed += heal_directory(handle, mine, self.copies)
-        return len(self.healed) > before
-
-
-def _confirm(session: Session, damage: _Damage) -> None:
-    scopes = sorted({one.scope or "the store" for one in damage.found})
-    names = ", ".join(scopes[:5]) + (", …" if len(scopes) > 5 else "")
-    refusal = f"{names} would be repaired: see the plan with --dry-run, then add --yes"
-    show = (lambda: _say(session, damage)) if not session.json else None
-    session.confirm(f"Repair {names}?", refusal, show)
-
 
 def _say(session: Session, damage: _Damage) -> None:
     names = "plans leases healing healed repaired stated left complete entries lost"
     told = {name: getattr(damage, name) for name in names.split()}
     told["files"] = [{"path": one.path, "kept": one.kept} for one in damage.files]
-    lines: list[object] = [_mended(one) for one in damage.files]
+    lines: list[object] = []
+    for file in damage.files:
+        kept = f"the old file is kept as {file.kept} until `holdfast repair --confirm`"
+        how = f"rebuilt from {file.rows} rows; {kept}" if file.kept else "its index is made anew"
+        lines.append(f"{file.path}: {how}")
     lines += [f"lost: {text}" for text in damage.lost or (["nothing"] if damage.files else [])]
-    lines += [_healed(one) for one in damage.healed]
+    for one in damage.healed:
+        how = "made again" if one.copy is None else "healed from a copy"
+        lost = f"; lost: {one.lost}" if one.lost else ""
+        lines.append(f"{one.scope or 'store'}: {how}: {one.place}{lost}")
     rows = damage.healing.items()
     lines += [f"{scope or 'store'}: {count} rows would be healed" for scope, count in rows]
     if damage.leases:
@@ -448,18 +419,6 @@ def _say(session: Session, damage: _Damage) -> None:
             f"not all was looked at: the time ran out after {damage.entries} entries; go on with "
             "more of it (--budget), or without --budget"
         )
-
-
-def _mended(one: Mended) -> str:
-    kept = f"the old file is kept as {one.kept} until `holdfast repair --confirm`"
-    how = f"rebuilt from {one.rows} rows; {kept}" if one.kept else "its index is made anew"
-    return f"{one.path}: {how}"
-
-
-def _healed(one: Healed) -> str:
-    how = "made again" if one.copy is None else "healed from a copy"
-    lost = f"; lost: {one.lost}" if one.lost else ""
-    return f"{one.scope or 'store'}: {how}: {one.place}{lost}"
 
 
 # what was set aside

@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, NoReturn
+from typing import Any
 
 from holdfast.agents.handover import Handovers
 from holdfast.agents.mailbox_records import letters_taken_back
@@ -134,26 +134,31 @@ class Together:
 
     def run(self) -> dict[Scope, RecoveryReport]:
         """Do it, under their leases."""
-        begun, records = time.monotonic(), self._records()
-        passed: dict[str, str] = {}
-        with acting("recovery", correlation=correlation_of(records[0].id)):
-            points = next(self._moments(passed), None)
-            if points is None:
-                self._failed(records, passed, time.monotonic() - begun)
-            found = time.monotonic() - begun
-            again(lambda: self._put_back(records, points, passed, found))
-            self._settle(records)
-        return {record.agent: report_of(record) for record in records}
-
-    def _records(self) -> list[Record]:
-        """One for each agent, all of one id, of which nothing is kept before the end."""
+        begun = time.monotonic()
+        # One record for each agent, all of one id, of which nothing is kept before the end.
         known = [Records(self._store, scope) for scope in self._scopes]
         newest = max((one.id for each in known for one in each.all(1)), default="")
         id_ = new_id(moment(self._store.core.clock.claimed()), newest)
         records = [each.draft(self._failure, GROUP, id_) for each in known]
         for record in records:
             record.begin()
-        return records
+        passed: dict[str, str] = {}
+        with acting("recovery", correlation=correlation_of(id_)):
+            points = self._moment(passed)
+            found = time.monotonic() - begun
+            if points is None:
+                why = "; ".join(f"{name}: {text}" for name, text in passed.items())
+                for record in records:
+                    self._note(record, LOCATE.key, {}, found, why[:1000])
+                self._end(records, FAILED, why)
+                raise RecoveryFailedError(
+                    f"recovery {id_} of {len(records)} agents failed, and changed nothing: there "
+                    f"is no moment to return to: {why}"[:2000],
+                    id_,
+                )
+            again(lambda: self._put_back(records, points, passed, found))
+            self._settle(records)
+        return {record.agent: report_of(record) for record in records}
 
     # looking for a moment
 
@@ -165,8 +170,8 @@ class Together:
             if id_ and (named is None or named in (one.name, id_)):
                 yield one
 
-    def _moments(self, passed: dict[str, str]) -> Iterator[Points]:
-        """Moments that serve, the newest first; `passed` gets those that do not, and why."""
+    def _moment(self, passed: dict[str, str]) -> Points | None:
+        """The newest moment that serves; `passed` gets those that do not, and why."""
         for one in self._of(self._scopes[0]):
             try:
                 points = self._points(group_of(self._store, one).checkpoints)
@@ -178,8 +183,9 @@ class Together:
             except UNFIT as error:  # damaged, refused, not whole, or not meant: an older may serve
                 passed[one.name or one.id] = str(error)[:500]
                 continue
-            yield points
+            return points
         passed.setdefault("group", "no other checkpoint is of a group with all of them")
+        return None
 
     def _points(self, members: Collection[Checkpoint]) -> Points:
         """Where the agents were; refused if that is not what somebody who named no group means."""
@@ -279,16 +285,3 @@ class Together:
         for record in records:
             record.ended()
         return written
-
-    def _failed(
-        self, records: Sequence[Record], passed: Mapping[str, str], seconds: float
-    ) -> NoReturn:
-        why = "; ".join(f"{name}: {text}" for name, text in passed.items())
-        for record in records:
-            self._note(record, LOCATE.key, {}, seconds, why[:1000])
-        self._end(records, FAILED, why)
-        raise RecoveryFailedError(
-            f"recovery {records[0].id} of {len(records)} agents failed, and changed nothing: there "
-            f"is no moment to return to: {why}"[:2000],
-            records[0].id,
-        )

@@ -38,6 +38,7 @@ from holdfast.recovery.records import (
     Records,
     check_there,
     every_scope,
+    given_core,
     given_scope,
     is_own,
     notices_scope,
@@ -47,7 +48,7 @@ from holdfast.recovery.recovery import Recovery
 from holdfast.recovery.report import RecoveryReport
 from holdfast.recovery.run import LEASE
 from holdfast.recovery.watchdog import BOOT_OWNER, lease_of
-from holdfast.store.inner import Core, StoreHandle, handle_of, held
+from holdfast.store.inner import StoreHandle, handle_of, held
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import (
     check_flag,
@@ -137,9 +138,7 @@ def boot(
     `requests(state, letter)`, which may be called again after the next start: they stay in the
     mailbox until they are processed. What nobody declared anything about is `left` in the report.
     """
-    core = getattr(store, "_core", None)
-    if not isinstance(core, Core):
-        raise InvalidInputError("boot takes an open store")
+    core = given_core(store, "boot")
     core.check_writable()
     for name, function in (("ready", ready), ("requests", requests), ("effects", effects)):
         if function is not None:
@@ -192,10 +191,9 @@ class Booting:
         begun = time.monotonic()
         gone: list[Scope] = []
         if scopes is None:
-            scopes = every_scope(self._handle, self._unnamed)
-            self._unlisted()
-            there = set(scopes)
-            gone = [one for one in recovered_agents(self._handle) if one not in there]
+            scopes = self._every_scope()
+            known = recovered_agents(self._handle)
+            gone = [one for one in known if one not in scopes and not is_own(one)]
         with acting("boot"):
             for scope in scopes:
                 if is_own(scope):
@@ -208,35 +206,30 @@ class Booting:
                 except StateIntegrityError as error:
                     self._report.methods[str(scope)] = "none"
                     self._failed(scope, "state", "damaged", error)
-            for scope in gone:
-                self._gone(scope)
+            for scope in gone:  # recoveries of who is not there any more come to their end, too
+                with self._leaving(scope, "recovery", "unfinished"):
+                    self._recoveries(self._store.scope(scope))
         self._report.seconds = time.monotonic() - begun
         return self._report
 
-    def _gone(self, scope: Scope) -> None:
-        """Recoveries of an agent that is not there any more come to their end, too."""
-        if not is_own(scope):
-            with self._leaving(scope, "recovery", "unfinished"):
-                self._recoveries(self._store.scope(scope))
+    def _every_scope(self) -> list[Scope]:
+        """All of them. Those whose row in the directory is damaged, so that nobody knows their
+        names, are told of; else those without one: to who asks by name they were never there."""
 
-    def _unnamed(self, key: bytes, error: Exception) -> None:
-        """A scope whose row in the directory is damaged: nobody knows its name."""
-        why = f"{error}; heal it from a copy: holdfast repair --copy URL"
-        self._note(notices_scope(), "state", rowkinds.describe(key), "left", why)
+        def unnamed(key: bytes, error: Exception) -> None:
+            why = f"{error}; heal it from a copy: holdfast repair --copy URL"
+            self._note(notices_scope(), "state", rowkinds.describe(key), "left", why)
 
-    def _unlisted(self) -> None:
-        """Scopes without a row in the directory: to who asks by name they were never there.
-
-        Those whose row is damaged are told of as such.
-        """
-        damaged = bool(self._report.left)
-        for number in sorted(self._tails.unlisted()) if self._check and not damaged else ():
+        scopes = every_scope(self._handle, unnamed)
+        looks = self._check and not self._report.left
+        for number in sorted(self._tails.unlisted()) if looks else ():
             why = (
                 "the feed names it, and the directory does not: its row is lost, and whoever "
                 "writes to it begins an empty one; before that, heal it from a copy: "
                 "holdfast repair --copy URL"
             )
             self._note(notices_scope(), "state", f"scope {number:x}", "left", why)
+        return scopes
 
     def _scope(self, scope: Scope) -> None:
         """Look at a scope; what is to be done there is done under the lease of who runs it."""
@@ -370,20 +363,16 @@ class Booting:
             if one.status == "running":
                 continue
             with self._leaving(state.scope, "effect", str(one), Exception):
-                how = "repeat" if one.repeatable else self._told(state, one)
+                how = "repeat" if one.repeatable else ""
+                if not how and self._say is not None:
+                    how = called(self._say, state, one) or ""
+                if how not in ("", "done", "repeat", "drop"):
+                    raise InvalidInputError("effects says done, repeat or drop, or nothing")
                 if how and one.status != "planned":
                     book.settle(one.name, how, id=one.id or None, key=one.key)
                 outcome = {"repeat": "retry", "done": "completed", "drop": "rolled_back"}.get(how)
                 why = "" if how else "whether it happened is not known: settle it"
                 self._note(state.scope, "effect", str(one), outcome or "left", why)
-
-    def _told(self, state: State, effect: Any) -> str:
-        if self._say is None:
-            return ""
-        how = called(self._say, state, effect)
-        if how is not None and how not in ("done", "repeat", "drop"):
-            raise InvalidInputError("effects says done, repeat or drop, or nothing")
-        return how or ""
 
     def _handovers(self, state: State) -> None:
         book = Handovers(self._store)

@@ -20,7 +20,6 @@ from holdfast.store.inner import (
     READ,
     RESTORE,
     SWEPT,
-    Body,
     LineHandle,
     Timeline,
     derived,
@@ -126,9 +125,14 @@ def changes_after(handle: LineHandle, sequence: int, head: int) -> int:
         if rowkinds.sequence_of(key) in known:
             try:
                 body = line.ledger.open_entry(key, row)[1]
-                count += not maker_of(body.cause) and _takes_away(body, stay)
             except (PrunedError, StateIntegrityError):  # it may have changed something
                 count += 1
+                continue
+            keys = [op[1] for op in body.ops if op[0] in KEYED]
+            count += not maker_of(body.cause) and (
+                any(not derived(key) and not key.startswith(stay) for key in keys)
+                or any(op[0] in (RESTORE, MERGE) for op in body.ops)
+            )
     return count
 
 
@@ -136,14 +140,6 @@ def entry_rows(line: Timeline, first: int, last: int) -> Iterator[tuple[bytes, b
     """The rows of entries from one to another, as they are stored, readable or not."""
     low, high = rowkinds.entry(line.prefix, first), rowkinds.entry(line.prefix, last) + b"\0"
     return each(line.ledger.storage.scan, low, high)
-
-
-def _takes_away(body: Body, stay: tuple[str, ...]) -> bool:
-    """Whether undoing an entry changes a state, by its operations."""
-    keys = [op[1] for op in body.ops if op[0] in KEYED]
-    if any(not derived(key) and not key.startswith(stay) for key in keys):
-        return True
-    return any(op[0] in (RESTORE, MERGE) for op in body.ops)
 
 
 def lost_text(after: int, others: int) -> str:

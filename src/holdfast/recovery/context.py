@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -61,10 +60,10 @@ class Machines(dict[str, MachineDefinition]):
 
     def knows_one(self, handle: LineHandle) -> bool:
         """Whether a transition is open whose machine is known; not, if that cannot be read."""
-        with suppress(ScopeNotFoundError, StateIntegrityError):
-            # What cannot be read is no reason to settle.
-            return any(name in self for name in interrupted(handle)) if self else False
-        return False
+        try:
+            return bool(self) and any(name in self for name in interrupted(handle))
+        except (ScopeNotFoundError, StateIntegrityError):  # no reason to settle
+            return False
 
     def settle(self, state: State) -> tuple[dict[str, str], dict[str, str], Exception | None]:
         """Settle what is open: what became of each, which are left to the caller and why, and the
@@ -152,7 +151,15 @@ class Settings:
             raise InvalidInputError("copies are other stores that are open: open them before")
         for check in checks:
             check_function(check, "each of validate")
-        _check_defaults(core, defaults)
+        if not isinstance(defaults or {}, Mapping):
+            raise InvalidInputError("defaults are values by their keys")
+        try:
+            for key, value in (defaults or {}).items():
+                check_key(key)
+                core.codec.plain(value)
+        except (InvalidKeyError, InvalidValueError) as error:
+            text = f"an agent cannot begin with these defaults: {error}"
+            raise InvalidInputError(text) from None
         if not isinstance(strategies or {}, Mapping):
             raise InvalidInputError("strategies are functions by their names")
         for name, function in (strategies or {}).items():
@@ -163,38 +170,23 @@ class Settings:
         for one in defined.values() if defined.recoverer is _recover else ():
             check_definition(one)  # nobody would await a function of it in a thread
         pinned = order if isinstance(order, Mapping) else {ANY: order} if order is not None else {}
-        orders = {kind: _order(kind, names, known) for kind, names in pinned.items()}
+        orders: dict[str, tuple[str, ...]] = {}
+        for kind, names in pinned.items():
+            check_text(kind, "a kind of failure", 100)
+            found = listed(names, "an order of strategies")
+            unknown = [repr(name) for name in found if name not in known]
+            if not found or unknown:
+                raise InvalidInputError(
+                    f"no strategy is called {', '.join(unknown)}; there are {', '.join(known)}"
+                    if unknown
+                    else "an order of strategies has one or more; leave it out to pin none"
+                )
+            orders[kind] = tuple(found)
         return cls(tuple(stores), defaults, tuple(checks), known, orders, machines=defined)
 
     def pinned(self, kind: str) -> tuple[str, ...] | None:
         """The order that the user pinned for a kind of failure."""
         return self.order.get(kind) or self.order.get(ANY) or None
-
-
-def _check_defaults(core: Core, defaults: Any) -> None:
-    if defaults is None:
-        return
-    if not isinstance(defaults, Mapping):
-        raise InvalidInputError("defaults are values by their keys")
-    try:
-        for key, value in defaults.items():
-            check_key(key)
-            core.codec.plain(value)
-    except (InvalidKeyError, InvalidValueError) as error:
-        raise InvalidInputError(f"an agent cannot begin with these defaults: {error}") from None
-
-
-def _order(kind: Any, names: Any, known: Mapping[str, Any]) -> tuple[str, ...]:
-    check_text(kind, "a kind of failure", 100)
-    found = listed(names, "an order of strategies")
-    if not found:
-        raise InvalidInputError("an order of strategies has one or more; leave it out to pin none")
-    unknown = [name for name in found if not isinstance(name, str) or name not in known]
-    if unknown:
-        raise InvalidInputError(
-            f"no strategy is called {', '.join(map(repr, unknown))}; there are {', '.join(known)}"
-        )
-    return tuple(found)
 
 
 class Context:

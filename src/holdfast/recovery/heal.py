@@ -26,7 +26,7 @@ from holdfast.errors import (
     ScopeNotFoundError,
     StateIntegrityError,
 )
-from holdfast.recovery.failures import DAMAGED, AgentFailure
+from holdfast.recovery.failures import DAMAGED, AgentFailure, grouped
 from holdfast.recovery.lost_entries import Tails, tail_text
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import Tail, notices_scope
@@ -178,54 +178,71 @@ def check_copies(core: Core, copies: Sequence[Core]) -> None:
 
 
 def heal_all(
-    store: StoreHandle,
-    scope: Scope,
-    findings: Sequence[Finding],
-    copies: Sequence[Core],
+    store: StoreHandle, findings: Sequence[Finding], copies: Sequence[Core]
 ) -> tuple[list[Finding], list[Healed]]:
-    """Heal the rows of a scope that findings of `verify` are about, as far as a copy has them, or
-    they can be made again: what is still wrong, and what is no more."""
+    """Heal the rows that findings of `verify` are about, as far as a copy has them, or they can be
+    made again: what is still wrong, and what is no more."""
+    left: list[Finding] = []
+    healed: list[Healed] = []
+    for scope, those in grouped(findings).items():
+        still, done = heal(store, Scope.parse(scope) if scope else None, those, copies)
+        left += still
+        healed += done
+    return left, healed
+
+
+def heal(
+    store: StoreHandle, scope: Scope | None, findings: Sequence[Finding], copies: Sequence[Core]
+) -> tuple[list[Finding], list[Healed]]:
+    """The same of one scope, or of the rows that belong to none."""
     core = store.core
-    absent = standing(core, scope)  # before anything is read or sealed
-    left, rows, named = _healing(core, scope, findings, copies)
-    Quarantine(store, scope).add([named.get(key) or _missing(scope, key) for key in rows])
+    absent = standing(core, scope) if scope is not None else []  # before anything is read or sealed
+    left, rows, named = healing(store, scope, findings, copies)
+    lost = "it is missing"
+    Quarantine(store, scope or notices_scope()).add(
+        named.get(key)
+        or Finding("chain", rowkinds.describe(key), lost, str(scope or ""), (), key.hex())
+        for key in rows
+    )
     done = []
     for key, (row, copy) in rows.items():
         if replace(core, key, row, absent):
             lost, number = "", rowkinds.line_of(key)
-            if copy is None and rowkinds.is_fork(key):  # its name stood nowhere else
+            if scope is None:
+                lost = UNCOMPARED if copy is None else ""
+            elif copy is None and rowkinds.is_fork(key):  # its name stood nowhere else
                 ledger = ledgers_of(core, scope)[rowkinds.scope_of(key)]
                 name = readable_timelines(core, ledger).get(number)
                 lost = f"the name of timeline {number}, which is called {name!r} now"
             done.append(Healed(scope, key.hex(), rowkinds.describe(key), copy, lost))
     if done:
-        core.lost()  # what is held of the scope was read around the damage
+        core.lost()  # what is held was read around the damage
     return left if len(done) == len(rows) else _still(core, scope), done
 
 
-def would_heal(
-    core: Core, scope: Scope, findings: Sequence[Finding], copies: Sequence[Core]
-) -> tuple[list[Finding], dict[bytes, bytes]]:
-    """What `heal_all` would leave, and the rows that it would put in; nothing is written."""
-    left, rows, _ = _healing(core, scope, findings, copies)
-    return left, {key: row for key, (row, _) in rows.items()}
-
-
-def _healing(
-    core: Core, scope: Scope, findings: Sequence[Finding], copies: Sequence[Core]
+def healing(
+    store: StoreHandle, scope: Scope | None, findings: Sequence[Finding], copies: Sequence[Core]
 ) -> tuple[list[Finding], _Rows, dict[bytes, Finding]]:
     """What healing would leave, the rows that it puts in, and what was wrong with damaged ones.
 
     A damaged row hides what is behind it: what is wrong is looked for again after each time.
     """
+    core = store.core
     check_copies(core, copies)
     left = list(findings)
     rows: _Rows = {}
     named: dict[bytes, Finding] = {}
+    if scope is None:
+        named = {bytes.fromhex(one.row): one for one in findings if one.row}
+        rows = _fitting_directory(store, set(named), copies)
+        if rows:
+            with healed(core, rows) as seen:
+                left = _still(seen, None)
+        return left, rows, named
     while left:
         known = {bytes.fromhex(one.row): one for one in left if one.row}
         more: _Rows = {}
-        with _healed(core, rows) as seen:
+        with healed(core, rows) as seen:
             # Each copy, and at last none, for what can be made again.
             for number, other in (*enumerate(copies), (None, None)):
                 wanted = [key for key in known if key not in more]
@@ -238,25 +255,22 @@ def _healing(
         if not more:
             break
         rows, named = rows | more, known | named
-        with _healed(core, rows) as seen:
+        with healed(core, rows) as seen:
             left = _still(seen, scope)
     return left, rows, named
 
 
-def _healed(core: Core, rows: _Rows) -> AbstractContextManager[Core]:
+def healed(core: Core, rows: _Rows) -> AbstractContextManager[Core]:
+    """The same store, read as if rows were put in."""
     return looking(core, {key: row for key, (row, _) in rows.items()})
 
 
-def _still(core: Core, scope: Scope) -> list[Finding]:
+def _still(core: Core, scope: Scope | None) -> list[Finding]:
     try:
         report = verify_store(core, scope)
     except ScopeNotFoundError:
         return []  # deleted since
-    return [one for one in report.findings if one.scope == str(scope)]
-
-
-def _missing(scope: Scope, key: bytes) -> Finding:
-    return Finding("chain", rowkinds.describe(key), "it is missing", str(scope), (), key.hex())
+    return [one for one in report.findings if one.scope == str(scope or "")]
 
 
 def _candidates(core: Core, other: Core, keys: list[bytes]) -> dict[bytes, bytes]:
@@ -397,44 +411,12 @@ LOOKS = 100
 """Rows of a kind that are tried: one that opens is enough, and some may be damaged, too."""
 
 
-def heal_directory(
-    store: StoreHandle, findings: Sequence[Finding], copies: Sequence[Core]
-) -> list[Healed]:
-    """Heal rows of the directory that copies still have, and of those that findings of `verify` are
-    about, those that say that a scope is deleted, a subject erased or a change applied."""
-    named = {bytes.fromhex(one.row): one for one in findings if one.row}
-    done: list[Healed] = []
-    for key, (row, copy) in _fitting_directory(store, findings, copies).items():
-        place = rowkinds.describe(key)
-        lost = Finding("feed", place, "it is missing", "", (), key.hex())
-        Quarantine(store, notices_scope()).add([named.get(key, lost)])
-        if replace(store.core, key, row):
-            done.append(Healed(None, key.hex(), place, copy, UNCOMPARED if copy is None else ""))
-    if done:
-        store.core.lost()  # what is held was read as if these scopes were not there
-    return done
-
-
-def would_heal_directory(
-    store: StoreHandle, findings: Sequence[Finding], copies: Sequence[Core]
-) -> tuple[list[Finding], dict[bytes, bytes]]:
-    """What `heal_directory` would leave of findings that belong to no scope, and the rows that it
-    would put in; nothing is written."""
-    given = {key: row for key, (row, _) in _fitting_directory(store, findings, copies).items()}
-    if not given:
-        return list(findings), given
-    with looking(store.core, given) as seen:
-        return [one for one in verify_store(seen).findings if not one.scope], given
-
-
-def _fitting_directory(
-    store: StoreHandle, findings: Sequence[Finding], copies: Sequence[Core]
-) -> _Rows:
-    """Rows of copies that are right here, or made again, and which copy has each."""
+def _fitting_directory(store: StoreHandle, damaged: set[bytes], copies: Sequence[Core]) -> _Rows:
+    """Rows of copies that are right here, or made again, and which copy has each: of the directory,
+    and of those that are damaged, those that say that a scope is deleted, a subject erased or a
+    change applied."""
     core = store.core
     given: _Rows = {}
-    check_copies(core, copies)
-    damaged = {bytes.fromhex(one.row) for one in findings if one.row}
     unlisted = Tails(store).unlisted() if copies else set()
     applied = _applied(core, {key for key in damaged if key[:1] == b"I"})
     for number, other in enumerate(copies) if damaged or unlisted else ():
@@ -444,7 +426,10 @@ def _fitting_directory(
         for key, row in zip(sorted(wanted), other.storage.get(sorted(wanted)), strict=True):
             if row is None or key in given or not _is_right(core, key, row, given, unlisted):
                 continue
-            if key not in applied or _tells(core, key, row, applied[key]):
+            # A copy's row of a change names the entries that are here: else it is of another.
+            if key not in applied or set(applied[key]) <= {
+                tuple(one) for one in _decode(core.open_row(key, row))[1]
+            }:
                 given[key] = row, number
     made = {key: seal_outcome(core, key, Outcome(b"", found)) for key, found in applied.items()}
     return {key: (row, None) for key, row in made.items()} | given
@@ -473,11 +458,6 @@ def _applied(core: Core, keys: set[bytes]) -> dict[bytes, _Places]:
                         hash_ = ledger.entry_hash(key, envelope.data)
                         found.setdefault(of, []).append((*place, hash_, body.time))
     return found
-
-
-def _tells(core: Core, key: bytes, row: bytes, places: _Places) -> bool:
-    """Whether a copy's row of a change names these entries: else it is of another change."""
-    return set(places) <= {tuple(one) for one in _decode(core.open_row(key, row))[1]}
 
 
 def _is_right(core: Core, key: bytes, row: bytes, given: _Rows, unlisted: set[int]) -> bool:
@@ -572,16 +552,16 @@ def set_aside(
         listed = store.core.known(agent)
     with suppress(HoldfastError, OSError):  # a copy that cannot be read heals nothing
         if listed is None:
-            heal_directory(store, [], copies)
+            heal(store, None, [], copies)
     with suppress(ScopeNotFoundError):  # then nothing of it is damaged
         found = verify_store(store.core, agent, budget=budget).findings
     result["quarantined"] = aside.add(found, recovery)
     try:
-        left, healed = heal_all(store, agent, found, copies)
-        result["healed"] = [one.row for one in healed]
+        left, done = heal(store, agent, found, copies)
+        result["healed"] = [one.row for one in done]
         # Timelines that nobody can name any more; what else is wrong, others tell of.
         lines = [key for one in left if rowkinds.is_fork(key := bytes.fromhex(one.row))]
-        result["lost_rows"] = [one.lost for one in healed if one.lost] + [
+        result["lost_rows"] = [one.lost for one in done if one.lost] + [
             f"timeline {rowkinds.line_of(key)}, whose row and first entry are damaged"
             for key in lines
         ]
@@ -603,13 +583,13 @@ def as_if_healed(
     copies: Sequence[Core],
 ) -> Iterator[tuple[StoreHandle, int]]:
     """The store as it is after `set_aside`, and how many rows that heals; nothing is written."""
-    given: dict[bytes, bytes] = {}
+    rows: _Rows = {}
     with suppress(HoldfastError, OSError):  # a copy that cannot be read heals nothing
         if copies and is_called_for(failure, tail, unreadable(store.line(agent))):
             found = verify_store(store.core, agent, budget=BUDGET).findings
-            given = would_heal(store.core, agent, found, copies)[1]
-    if not given:
+            rows = healing(store, agent, found, copies)[1]
+    if not rows:
         yield store, 0
         return
-    with looking(store.core, given) as seen:
-        yield StoreHandle(seen), len(given)
+    with healed(store.core, rows) as seen:
+        yield StoreHandle(seen), len(rows)

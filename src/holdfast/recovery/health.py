@@ -11,6 +11,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -74,20 +75,13 @@ class Placement:
             if kind == "file" and Path(name).expanduser().parent.resolve() == folder:
                 text = f"the {what} file lies in the folder of the store: who copies it has both"
                 yield f"{what}_beside_store", text, f"move the {what} file to another disk"
-        yield from _room(folder, path)
-
-
-def _room(folder: Path, path: str) -> Iterator[Remark]:
-    try:
-        disk = shutil.disk_usage(folder)
-        size = os.path.getsize(path)
-    except OSError:
-        return  # opening the store has said so already
-    step = "make room: holdfast retention run, holdfast sweep, or a larger disk"
-    if disk.free < _NONE:
-        yield "disk_full", f"{disk.free >> 20} MiB are free on the disk", step
-    elif disk.free < min(_FEW, disk.total // 10) or disk.free < size // 10:
-        yield "disk_nearly_full", f"{disk.free >> 20} MiB are free on the disk", step
+        with suppress(OSError):  # opening the store has said so already
+            disk, size = shutil.disk_usage(folder), os.path.getsize(path)
+            few = disk.free < min(_FEW, disk.total // 10) or disk.free < size // 10
+            if few or disk.free < _NONE:
+                kind = "disk_full" if disk.free < _NONE else "disk_nearly_full"
+                step = "make room: holdfast retention run, holdfast sweep, or a larger disk"
+                yield kind, f"{disk.free >> 20} MiB are free on the disk", step
 
 
 # what is wrong
@@ -222,24 +216,18 @@ def _damage(store: StoreHandle, findings: list[Finding]) -> Iterator[Concern]:
             newest = bool(keys) or any(
                 one.kind == "feed" or rowkinds.is_fork(bytes.fromhex(one.row)) for one in mine
             )
-            if not newest and _is_dealt_with(store, Scope.parse(scope), mine):
+            aside = []
+            with suppress(StateIntegrityError):  # then nobody can say that it is dealt with
+                aside = [] if newest else Quarantine(store, Scope.parse(scope)).list()
+            open_ = {one.id.partition(".")[0] for one in aside if one.released_at is None}
+            released = {one.id.partition(".")[0] for one in aside} - open_
+            if all(one.row in released for one in mine):
                 step = f"nothing; `holdfast quarantine list {scope} --all` has what is left of it"
                 yield _concern("known_damage", scope, f"released from quarantine: {what}", step)
             else:
                 yield _damaged(store.line(scope), what, known=newest)
         else:
             yield _concern("damaged_store", "", what, HEAL)
-
-
-def _is_dealt_with(store: StoreHandle, scope: Scope, findings: list[Finding]) -> bool:
-    """Whether all damaged rows were set aside, and somebody said that they are dealt with."""
-    try:
-        aside = Quarantine(store, scope).list()
-    except StateIntegrityError:  # nobody can say that it is
-        return False
-    open_ = {one.id.partition(".")[0] for one in aside if one.released_at is None}
-    known = {one.id.partition(".")[0] for one in aside} - open_
-    return all(one.row in known for one in findings)
 
 
 def _damaged(handle: LineHandle, what: str, *, known: bool = False) -> Concern:
@@ -321,8 +309,7 @@ def _recoveries(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
             yield _concern("unfinished_recovery", scope, what, f"holdfast recovery resume {scope}")
     if known and known[0].status in (FAILED, ROLLED_BACK):
         what = f"its last recovery, {known[0].id}, did not succeed"
-        step = f"holdfast recovery show {scope}"
-        yield _concern("failed_recovery", scope, what, step)
+        yield _concern("failed_recovery", scope, what, f"holdfast recovery show {scope}")
     try:
         aside = [one for one in Quarantine(store, scope).list() if one.released_at is None]
     except StateIntegrityError as error:  # of the quarantine, not of the agent

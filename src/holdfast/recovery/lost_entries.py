@@ -25,9 +25,7 @@ from holdfast.store.inner import (
     Body,
     Envelope,
     FeedHeads,
-    Ledger,
     LineHandle,
-    Loss,
     Slot,
     Sticky,
     StoreHandle,
@@ -74,22 +72,16 @@ class Tails:
                 self.look(depth)  # first: all that it names is there
             ledger = self._store.line(scope).history.points.line().ledger
             for number, name, _, _ in core.timelines(ledger):
-                lost = self._lost(ledger, number)
-                found |= {name: [lost.first, lost.last]} if lost is not None else {}
+                # How many entries the feed names; by a part of it, the newest of them.
+                newest, count = self._feed.named(ledger.number, number)
+                named = newest if count is None else ledger.before + count
+                if named > newest_entry(ledger, number):
+                    lost = find_loss(core, ledger, number)
+                    found |= {name: [lost.first, lost.last]} if lost is not None else {}
         except (ScopeNotFoundError, StateIntegrityError):
             # Nothing of it can be compared with the feed.
             return None
         return found or None
-
-    def _lost(self, ledger: Ledger, number: int) -> Loss | None:
-        if self._named(ledger, number) <= newest_entry(ledger, number):
-            return None
-        return find_loss(self._store.core, ledger, number)
-
-    def _named(self, ledger: Ledger, number: int) -> int:
-        """How many entries of a timeline the feed names; by a part of it, the newest of them."""
-        newest, count = self._feed.named(ledger.number, number)
-        return newest if count is None else ledger.before + count
 
     def unlisted(self) -> set[int]:
         """Numbers of scopes that the feed names and the directory does not, as far as it can be
@@ -100,19 +92,15 @@ class Tails:
 
 def tell_tail(handle: LineHandle, tail: Tail, recovery: str) -> None:
     """Let timelines tell what they lost, and sign that; done again, it does what is left of it."""
-    for timeline in tail:
-        _tell(handle.on(timeline), recovery)
-
-
-def _tell(handle: LineHandle, recovery: str) -> None:
     name = f"losses of recovery {recovery}"
-    try:
-        told, found = tell(handle, f"recovery {recovery}"), handle.history.points.statements()
-        signed = any(op[:2] == [CHECKPOINT, name] for *_, body in found for op in body.ops)
-        if told is not None or not signed:
-            make(handle, CheckpointRequest(name, "recovery"))
-    except StateIntegrityError:  # then `verify` goes on telling of it
-        log.warning("%s: what it lost cannot be noted", handle.scope, exc_info=True)
+    for line in map(handle.on, tail):
+        try:
+            told, found = tell(line, f"recovery {recovery}"), line.history.points.statements()
+            signed = any(op[:2] == [CHECKPOINT, name] for *_, body in found for op in body.ops)
+            if told is not None or not signed:
+                make(line, CheckpointRequest(name, "recovery"))
+        except StateIntegrityError:  # then `verify` goes on telling of it
+            log.warning("%s: what it lost cannot be noted", handle.scope, exc_info=True)
 
 
 def depth_for(failure: AgentFailure) -> int | None:

@@ -175,7 +175,12 @@ class Procedure:
             given["triggers"] = [_trigger(one, problems) for one in given["triggers"]]
         for name in ("steps", "validation", "rollback"):
             if isinstance(given.get(name), list | tuple):
-                given[name] = [_step(one, problems) for one in given[name]]
+                given[name] = [
+                    RecoveryStep(**{"type": "", **_fields(one, RecoveryStep, "a step", problems)})
+                    if isinstance(one, Mapping)
+                    else one  # which is refused as no step
+                    for one in given[name]
+                ]
         found = cls(**given)
         if problems := problems + list(found._texts()):
             raise ProcedureValidationError(problems)
@@ -198,15 +203,13 @@ class Procedure:
 
     def check(self, types: Collection[str]) -> None:
         """Refuse what cannot be used; `types` are the types of steps that there are."""
-        problems = list(self._texts()) or list(self._problems())
-        unknown = self.unknown(types) if not problems else []
-        if unknown:
+        if problems := list(self._texts()) or list(self._problems()):
+            raise ProcedureValidationError(problems)
+        if unknown := self.unknown(types):
             raise UnknownStepTypeError(
                 f"procedure {self.id!r}: Unknown recovery step type: {', '.join(unknown)}; there "
                 f"are {', '.join(sorted(types))}, and those that you register"
             )
-        if problems:
-            raise ProcedureValidationError(problems)
 
     def unknown(self, types: Collection[str]) -> list[str]:
         """Types of its steps that are not among those given."""
@@ -236,24 +239,23 @@ class Procedure:
         if type(self.retries) is not int or not 0 <= self.retries <= MOST_RETRIES:
             yield f"retries is a number from 0 to {MOST_RETRIES}"
         for name, part in self.parts():
-            yield from self._part_problems(name, part)
-
-    def _part_problems(self, name: str, part: tuple[RecoveryStep, ...]) -> Iterator[str]:
-        keys = [step.key for step in part]
-        if len(part) > MOST_STEPS:
-            yield f"{name}: at most {MOST_STEPS}, not {len(part)}"
-        for key in sorted({key for key in keys if keys.count(key) > 1}):
-            yield f"{name}: two have the id {key!r}; give them ids"
-        for step in part:
-            yield from _time(step.timeout, f"{name}: timeout of {step.key}")
-            if type(step.critical) is not bool:
-                yield f"{name}: critical of {step.key} is True or False"
-            for other in step.dependencies or ():
-                if other not in keys:
-                    yield f"{name}: {step.key} depends on {other!r}, which is not there"
-        circle = _circle(self.needs(part))
-        if circle:
-            yield f"{name}: steps wait for each other: {' → '.join(circle)}"
+            keys = [step.key for step in part]
+            if len(part) > MOST_STEPS:
+                yield f"{name}: at most {MOST_STEPS}, not {len(part)}"
+            for key in sorted({key for key in keys if keys.count(key) > 1}):
+                yield f"{name}: two have the id {key!r}; give them ids"
+            for step in part:
+                yield from _time(step.timeout, f"{name}: timeout of {step.key}")
+                if type(step.critical) is not bool:
+                    yield f"{name}: critical of {step.key} is True or False"
+                for other in step.dependencies or ():
+                    if other not in keys:
+                        yield f"{name}: {step.key} depends on {other!r}, which is not there"
+            try:
+                TopologicalSorter(self.needs(part)).prepare()
+            except CycleError as error:
+                circle = " → ".join(reversed(error.args[1]))
+                yield f"{name}: steps wait for each other: {circle}"
 
 
 def twice(place: str, made: Sequence[Any]) -> list[str]:
@@ -274,15 +276,6 @@ def _named_procedures(data: Mapping[Any, Any]) -> Sequence[Any]:
         return _listed(data["procedures"])
     inside = (_named_procedures(part) for part in data.values() if isinstance(part, Mapping))
     return next(filter(None, inside), [])
-
-
-def _circle(needs: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """Steps that wait for each other, if there are such."""
-    try:
-        TopologicalSorter(needs).prepare()
-    except CycleError as error:
-        return list(reversed(error.args[1]))
-    return []
 
 
 def _text(value: object, what: str, least: int = 1) -> list[str]:
@@ -328,14 +321,6 @@ def _trigger(data: Any, problems: list[str]) -> Any:
     others = sorted(str(name) for name in data if name != "type")
     problems += [f"triggers: {name} is no field of a trigger, which has a type" for name in others]
     return data.get("type", "")
-
-
-def _step(data: Any, problems: list[str]) -> Any:
-    """A step; what is none is left to be refused."""
-    if not isinstance(data, Mapping):
-        return data
-    given = _fields(data, RecoveryStep, "a step", problems)
-    return RecoveryStep(**{"type": "", **given})
 
 
 # Procedures that are there without being set.

@@ -18,11 +18,11 @@ from msgspec.structs import asdict, replace
 
 from holdfast.errors import MissingError, StateIntegrityError
 from holdfast.recovery.failures import log
-from holdfast.recovery.records import book_of, scope_of
+from holdfast.recovery.records import book_of
 from holdfast.store.inner import BookPage, Finding, StoreHandle, moment
 from holdfast.store.names.arguments import check_text
 from holdfast.store.names.face import faced, writes
-from holdfast.store.names.scope import Scope
+from holdfast.store.names.scope import Scope, beside
 
 PLACE = "quarantine/"
 MOST_ROWS = 1000
@@ -62,7 +62,7 @@ class Quarantine:
     def __init__(self, store: StoreHandle, agent: Scope) -> None:
         self.agent = agent
         self._core = store.core
-        self._book = book_of(store.line(scope_of(agent)), QuarantinedRow)
+        self._book = book_of(store.line(beside(agent)), QuarantinedRow)
 
     @writes
     def add(self, findings: Iterable[Finding], recovery: str = "") -> list[str]:
@@ -88,8 +88,8 @@ class Quarantine:
                 found_at=now,
                 digest=_digest_of(content),
             )
-            id_ = self._book.step(partial(_added, found.row, row))
-            new += [id_] if id_ else []
+            if self._book.step(partial(_added, found.row, row)):
+                new.append(found.row)
         return new
 
     def list(self) -> list[Quarantined]:
@@ -130,14 +130,14 @@ class Quarantine:
         return Quarantined(id=id[len(PLACE) :], agent=self.agent, **kept)
 
 
-def _added(name: str, row: QuarantinedRow, page: BookPage[QuarantinedRow]) -> str | None:
-    """The id under which a damaged row is kept; None if one is kept that is not dealt with."""
+def _added(name: str, row: QuarantinedRow, page: BookPage[QuarantinedRow]) -> bool:
+    """Keep a damaged row; False if one is kept that is not dealt with."""
     with suppress(StateIntegrityError):  # damaged in its turn: then it is set aside once more
         kept = page.get(PLACE + name)
         if kept is not None and kept.released_at is None:
-            return None
+            return False
     page.put(PLACE + name, row)
-    return name
+    return True
 
 
 def _digest_of(content: bytes | None) -> str:

@@ -41,7 +41,6 @@ from holdfast.store.inner import (
     Change,
     ChangeParts,
     Core,
-    Held,
     Ledger,
     LineHandle,
     Plan,
@@ -201,17 +200,6 @@ def scope_now(core: Core, agent: Scope) -> Ledger | None:
     return core.known(agent)
 
 
-def ended_since(core: Core, agent: Scope, id: bytes | None) -> str:
-    """How a scope that had an id has ended since, for people; empty if it has not, or had none.
-
-    What bears its name by now may be another one.
-    """
-    now = scope_now(core, agent) if id is not None else None
-    if id is None or (now is not None and now.id == id):
-        return ""
-    return f"{agent} was {'erased' if id in erased_ids(core, agent) else 'deleted'} since it began"
-
-
 def correlation_of(recovery: str) -> str:
     """What entries of a recovery are known by."""
     return f"recovery/{recovery}"
@@ -227,23 +215,20 @@ def letting_go(line: LineHandle, recovery: str, since: int, outcome: str) -> Pla
     `since` is an entry that all of them come behind.
     """
     try:
-        known = [one.checkpoint.id for one in held(line, since) if _is_of(one, recovery)]
+        made = [(one.why, one.checkpoint) for one in held(line, since)]
+        known = [
+            one.id
+            for why, one in made
+            if (why == "recovery" and one.metadata["recovery"] == recovery)
+            or (why == "restore" and one.cause.correlation == correlation_of(recovery))
+        ]
         if known:
             plan = plan_release(line, known, outcome, f"after recovery {recovery}")
             plan[0].targets[0].create = False  # an agent that is no more does not come back by this
             return plan
-    except ScopeNotFoundError:
-        pass  # it was taken back, or erased meanwhile
     except HoldfastError:  # its end is worth more than what it holds
         log.warning("%s: the state before is still held", line.scope, exc_info=True)
     return None
-
-
-def _is_of(one: Held, recovery: str) -> bool:
-    if one.why == "recovery":
-        return bool(one.checkpoint.metadata["recovery"] == recovery)
-    cause = one.checkpoint.cause
-    return one.why == "restore" and cause.correlation == correlation_of(recovery)
 
 
 # one recovery, and those of one agent, as they are kept
@@ -259,6 +244,14 @@ FOUND = ("strategy", "point", "copy")
 REFUSED, HOPELESS = "refused", "hopeless"
 _HELD = (StateIntegrityError, MissingError, GateRefusedError)
 """What keeps an agent from letting go of the state before, and no recovery from its end."""
+
+
+def given_core(store: Any, what: str) -> Core:
+    """The core of an open store; `what` is what is made from one, for people."""
+    core = getattr(store, "_core", None)
+    if not isinstance(core, Core):
+        raise InvalidInputError(f"{what} takes an open store")
+    return core
 
 
 def given_scope(store: StoreHandle, agent: Any) -> Scope:
@@ -309,10 +302,6 @@ def check_writable(store: StoreHandle, agent: Scope) -> None:
 def hashed(scope: Scope) -> str:
     """What stands for a scope in a key, however long its name is."""
     return hashlib.sha256(str(scope).encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-scope_of = beside
-"""The scope that keeps the recoveries of another one."""
 
 
 def is_own(scope: Scope) -> bool:
@@ -450,11 +439,6 @@ class Record:
             if not hold:
                 self.flush()
 
-    @property
-    def gone(self) -> Tail | None:
-        """The newest entries that were lost before it began, by timeline, if any were."""
-        return self.data.gone
-
     def bars(self, found: Mapping[str, Any]) -> bool:
         """Whether what a step found names a state, and none that an earlier attempt was refused."""
         known = [one for one in self.data.bad if one["attempt"] != self.attempt]
@@ -482,16 +466,19 @@ class Record:
 
         Of an erased one nothing is kept: what was written of it since goes, and nobody is told.
         """
-        core = self.handle.core
-        why = ended_since(core, self.agent, self.data.scope)
-        if not why:
+        core, id_ = self.handle.core, self.data.scope
+        now = scope_now(core, self.agent) if id_ is not None else None
+        if id_ is None or (now is not None and now.id == id_):
             return
-        if self.data.scope in erased_ids(core, self.agent):
+        # What bears its name by now may be another one.
+        erased = id_ in erased_ids(core, self.agent)
+        why = f"{self.agent} was {'erased' if erased else 'deleted'} since it began"
+        if erased:
             self._held = {}
             if scope_now(core, self.handle.scope) is not None:
                 erase_scope(StoreHandle(core), self.handle.scope)
-            now = moment(core.clock.claimed())
-            self.data = structs.replace(self.data, status=FAILED, why=why, finished_at=now)
+            end = moment(core.clock.claimed())
+            self.data = structs.replace(self.data, status=FAILED, why=why, finished_at=end)
             self.ended()
         else:
             self._finish(FAILED, why)
@@ -593,7 +580,7 @@ class Records:
     def __init__(self, store: StoreHandle, agent: Scope) -> None:
         self.agent = agent
         self._store = store
-        self.handle = store.line(scope_of(agent))
+        self.handle = store.line(beside(agent))
         self._book = book_of(self.handle, RecoveryRecord)
 
     def begin(
@@ -651,10 +638,6 @@ class Records:
         named = (key[len(PREFIX) :] for key in keys if ID.fullmatch(key, len(PREFIX)))
         return sorted(named, reverse=True)
 
-    def running(self) -> list[Record]:
-        """Those that did not come to an end."""
-        return [record for record in self.all() if record.status == RUNNING]
-
     def unsettled(self) -> bool:
         """Whether one has not ended, or may not have: what is kept of them is damaged."""
         found, why = self.look()
@@ -669,7 +652,7 @@ def recovered_agents(store: StoreHandle) -> list[Scope]:
 
     One whose name is too long to be part of another is known by its recoveries only.
     """
-    found: list[Scope | None] = []
+    found: list[Scope] = []
     for scope in every_scope(store):
         if not is_own(scope) or scope.id == OWNER:
             continue
@@ -677,15 +660,10 @@ def recovered_agents(store: StoreHandle) -> list[Scope]:
         if ":" in name or name == "global":
             with suppress(InvalidScopeError):  # else a scope of somebody else, who may call it so
                 found.append(Scope.parse(name))
-        else:
-            found += readable([scope], lambda one: _agent_of(store.line(one)))
-    return [one for one in found if one is not None]
-
-
-def _agent_of(handle: LineHandle) -> Scope | None:
-    """Whose recoveries a scope keeps, as the first of them says."""
-    first = handle.reader.items(PREFIX, 1, "", False)
-    return Scope.parse(first[0][1]["agent"]) if first and "agent" in first[0][1] else None
+        else:  # the first of its recoveries says whose they are
+            read = readable([scope], lambda one: store.line(one).reader.items(PREFIX, 1, "", False))
+            found += [Scope.parse(it["agent"]) for one in read for _, it in one if "agent" in it]
+    return found
 
 
 def every_scope(store: StoreHandle, damaged: directory.Told | None = None) -> list[Scope]:
@@ -694,13 +672,8 @@ def every_scope(store: StoreHandle, damaged: directory.Told | None = None) -> li
     A row of it that is damaged is told to `damaged`, or else logged: what is done for the others
     does not wait for it.
     """
-    found = directory.scopes(store.core, damaged or _unnamed)
-    return sorted((one[0] for one in found), key=str)
-
-
-def _unnamed(key: bytes, error: Exception) -> None:
-    del key
-    log.warning("a scope is passed over: %s", error)
+    told = damaged or (lambda _, error: log.warning("a scope is passed over: %s", error))
+    return sorted((one[0] for one in directory.scopes(store.core, told)), key=str)
 
 
 # Procedures that are kept: for one agent, or for all.

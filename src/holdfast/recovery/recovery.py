@@ -37,14 +37,10 @@ from holdfast.recovery.context import (
     machines_on_loop,
 )
 from holdfast.recovery.failures import (
-    COPY,
-    DEFAULTS,
-    JOURNAL,
     KEPT_ALERTS,
     KEPT_PROCEDURES,
-    KEYS,
-    NEWEST,
     NOTHING,
+    ORDER,
     PREFIX,
     SIGHTINGS,
     AgentFailure,
@@ -63,7 +59,6 @@ from holdfast.recovery.procedure import (
     STANDARD,
     VALIDATE,
     Procedure,
-    RecoveryStep,
     twice,
 )
 from holdfast.recovery.quarantine import Quarantine
@@ -82,6 +77,7 @@ from holdfast.recovery.records import (
     check_writable,
     correlation_of,
     deliver,
+    given_core,
     given_scope,
     is_own,
     notices,
@@ -103,7 +99,7 @@ from holdfast.recovery.run import LEASE, Progress, Running, recovering
 from holdfast.recovery.steps import STEPS, action_problems, losing_by
 from holdfast.recovery.strategies import STRATEGIES
 from holdfast.storage import url_of
-from holdfast.store.inner import Core, StoreHandle, erased_ids, moment
+from holdfast.store.inner import StoreHandle, erased_ids, moment
 from holdfast.store.names.arguments import (
     check_count,
     check_function,
@@ -118,9 +114,6 @@ from holdfast.store.names.scope import Scope
 from holdfast.store.names.threads import safe_point, undivided
 from holdfast.store.state import State
 from holdfast.store.store import Store
-
-OWN_ORDER = (NOTHING, KEYS, JOURNAL, NEWEST, COPY, DEFAULTS)
-"""How the scopes that keep recoveries are mended: what loses least first."""
 
 WAITING = 32
 """Recoveries that one `Recovery` has at work, or waiting for each other, at a time, on the async
@@ -163,9 +156,7 @@ class Recovery:
         validate: Sequence[Callable[[Any], Any]] = (),
         machines: Mapping[str, MachineDefinition] | None = None,
     ) -> None:
-        core = getattr(store, "_core", None)
-        if not isinstance(core, Core):
-            raise InvalidInputError("Recovery takes an open store")
+        core = given_core(store, "Recovery")
         if steps is not None and not isinstance(steps, Mapping):
             raise InvalidInputError("steps is a mapping of types of steps to functions")
         self._handle = StoreHandle(core)
@@ -281,7 +272,11 @@ class Recovery:
         A point that none of its steps could return to is refused.
         """
         found = self.select(failure, procedure, agent)
-        if failure.names_state and not any(self._may_restore(step) for step in found.steps):
+        # Steps of users' own may do whatever they like.
+        if failure.names_state and not any(
+            step.type == RESTORE.type or self.steps.get(step.type) is not STEPS.get(step.type)
+            for step in found.steps
+        ):
             raise InvalidInputError(
                 f"the procedure {found.id!r} restores nothing, so it does not return to a point or "
                 "time: give it steps of type locate_checkpoint and restore_state, name another "
@@ -294,10 +289,6 @@ class Recovery:
         named = (f"{VALIDATE.type}{more}" for more in ("", *range(len(keys))))
         step = replace(VALIDATE, id=next(name for name in named if name not in keys))
         return replace(found, validation=(*found.validation, step))
-
-    def _may_restore(self, step: RecoveryStep) -> bool:
-        """Whether a step may return to a point: steps of users' own may do whatever they like."""
-        return step.type == RESTORE.type or self.steps.get(step.type) is not STEPS.get(step.type)
 
     # recovering
 
@@ -349,17 +340,12 @@ class Recovery:
                 self._tails.look(depth_for(asked))
             past = self._mended_records(scope)
             settled = not self._end_unfinished(past)  # then nothing is written here
-            begun = self._begun(scope, self._found(scope, asked), chosen, looked=settled)
-            return self._go_on(begun, progress)
-
-    def _begun(
-        self, scope: Scope, failure: AgentFailure, procedure: Procedure, *, looked: bool
-    ) -> Record:
-        gone = self._tails.lost(scope, depth_for(failure), looked=looked)
-        record = Records(self._handle, scope).begin(failure, procedure, gone)
-        if gone is not None:  # whatever is written next takes the number of what is lost
-            record.keep()
-        return record
+            asked = self._found(scope, asked)
+            gone = self._tails.lost(scope, depth_for(asked), looked=settled)
+            record = Records(self._handle, scope).begin(asked, chosen, gone)
+            if gone is not None:  # whatever is written next takes the number of what is lost
+                record.keep()
+            return self._go_on(record, progress)
 
     def _found(self, scope: Scope, failure: AgentFailure) -> AgentFailure:
         """The failure with its point as TIMELINE@NUMBER: a name may be given to another checkpoint
@@ -417,7 +403,14 @@ class Recovery:
         unfinished = [one for one in past if one.status == RUNNING]
         for one in unfinished:
             with suppress(RecoveryFailedError):
-                self._take_up(one, progress)
+                one.end_with_agent()
+                handle = self._handle.line(one.agent)
+                other = first_of_others(handle, one.id, one.data.head)
+                if other is None:
+                    self._go_on(one, progress)
+                else:  # going on would undo what was done since
+                    since = f"others wrote since it began (entry {other.sequence})"
+                    one.finish(FAILED, f"{since}, so it was not taken up again")
         return [report_of(one) for one in unfinished]
 
     @calls()
@@ -567,17 +560,6 @@ class Recovery:
         except LeaseHeldError:
             return []  # somebody is at it
 
-    def _take_up(self, record: Record, progress: Progress | None) -> None:
-        """Go on with one that another began, unless that would undo what was done since."""
-        record.end_with_agent()
-        handle = self._handle.line(record.agent)
-        other = first_of_others(handle, record.id, record.data.head)
-        if other is None:
-            self._go_on(record, progress)
-            return
-        why = f"others wrote since it began (entry {other.sequence}), so it was not taken up again"
-        record.finish(FAILED, why)
-
     def _go_on(self, record: Record, progress: Progress | None) -> RecoveryReport:
         unknown = record.procedure.unknown(self.steps)
         lost = "what is kept of it was damaged" if not record.procedure.steps else ""
@@ -597,7 +579,7 @@ class Recovery:
         """What a recovery has to work with."""
         settings, kind = self._settings, record.failure.kind
         if is_own(record.agent):  # checks and defaults are for agents
-            settings = Settings(settings.copies, {}, strategies=STRATEGIES, order={ANY: OWN_ORDER})
+            settings = Settings(settings.copies, {}, strategies=STRATEGIES, order={ANY: ORDER})
         elif (
             settings.pinned(kind) is None
             and kind in FAILED_TRANSITION.triggers

@@ -17,10 +17,9 @@ from holdfast.recovery.records import (
     SUCCEEDED,
     Record,
     RecoveryStepResult,
-    scope_of,
 )
 from holdfast.recovery.strategies import COPY_LACKS, Looked, look
-from holdfast.store.names.scope import Scope
+from holdfast.store.names.scope import Scope, beside
 
 _KEPT = {None: "kept in", True: "kept and signed in", False: "kept, unsigned, in"}
 """What is said in front of the scope that keeps a report, by whether it is signed."""
@@ -74,26 +73,9 @@ class RecoveryReport:
         return (end - self.started_at).total_seconds() if end is not None else 0.0
 
     def __str__(self) -> str:
-        lines = [f"Recovery of {self.agent}: {self.status.replace('_', ' ')}"]
-        lines += [f"  {name}: {text}" for name, text in self._facts() if text]
-        lines += [f"  passed over: {name}: {why}" for name, why in self.passed.items()]
-        for part, one in self.steps:
-            row = (str(one.attempt), part, one.step, one.outcome, f"{one.seconds:.3f} s")
-            lines.append(f"  {' | '.join(row)}")
-        return "\n".join(lines)
-
-    @property
-    def warning(self) -> str:
-        """What somebody should look at though it succeeded; empty if there is nothing."""
-        if self.success and self.strategy == DEFAULTS:
-            return "it begins with defaults, for no other state served"
-        return ""
-
-    def _facts(self) -> list[tuple[str, str]]:
-        """Names and what is known; what is empty is left out."""
         served = f"{self.strategy}, {self.restored_from or 'nothing'}" if self.strategy else ""
         failure, ended = self.failure, self.finished_at
-        return [
+        facts = [
             ("status", self.status),
             ("recovery", self.id),
             ("failure", f"{failure.kind} ({failure.severity})"),
@@ -111,8 +93,22 @@ class RecoveryReport:
             ("started", self.started_at.isoformat()),
             ("finished", ended.isoformat() if ended is not None else ""),
             ("took", f"{self.seconds:.3f} s" if ended is not None else ""),
-            (_KEPT[self.signed], str(scope_of(self.agent))),
+            (_KEPT[self.signed], str(beside(self.agent))),
         ]
+        lines = [f"Recovery of {self.agent}: {self.status.replace('_', ' ')}"]
+        lines += [f"  {name}: {text}" for name, text in facts if text]
+        lines += [f"  passed over: {name}: {why}" for name, why in self.passed.items()]
+        for part, one in self.steps:
+            row = (str(one.attempt), part, one.step, one.outcome, f"{one.seconds:.3f} s")
+            lines.append(f"  {' | '.join(row)}")
+        return "\n".join(lines)
+
+    @property
+    def warning(self) -> str:
+        """What somebody should look at though it succeeded; empty if there is nothing."""
+        if self.success and self.strategy == DEFAULTS:
+            return "it begins with defaults, for no other state served"
+        return ""
 
 
 def report_of(record: Record) -> RecoveryReport:
@@ -130,6 +126,11 @@ def report_of(record: Record) -> RecoveryReport:
     rows = [one.result.get("lost_rows") for _, one in results if one.success]
     texts = [str(text) for some in rows if isinstance(some, list) for text in some]
     lost = together(with_tail(record, found.get("strategy"), lost), *dict.fromkeys(texts))
+    transitions: dict[str, str] = {}
+    for one in _of_last(record, results, "settle_transitions"):
+        settled, left = one.get("settled"), one.get("left")
+        if isinstance(settled, Mapping) and isinstance(left, Mapping):  # else a user's own type
+            transitions |= {**settled, **{name: f"left: {why}" for name, why in left.items()}}
     return RecoveryReport(
         record.id,
         record.agent,
@@ -145,21 +146,10 @@ def report_of(record: Record) -> RecoveryReport:
         data.why,
         data.started_at,
         data.finished_at,
-        _transitions(record, results),
+        transitions,
         data.signed,
         data.root,
     )
-
-
-def _transitions(
-    record: Record, results: Sequence[tuple[str, RecoveryStepResult]]
-) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for one in _of_last(record, results, "settle_transitions"):
-        settled, left = one.get("settled"), one.get("left")
-        if isinstance(settled, Mapping) and isinstance(left, Mapping):  # else a user's own type
-            found |= {**settled, **{name: f"left: {why}" for name, why in left.items()}}
-    return found
 
 
 def _of_last(
@@ -176,7 +166,7 @@ def _of_last(
 
 def with_tail(record: Record, strategy: str | None, lost: str) -> str:
     """What a recovery loses, with the tail that was lost before; a copy may have some of that."""
-    gone = record.gone or {}
+    gone = record.data.gone or {}
     if strategy == COPY and COPY_LACKS in lost:
         gone = {name: tail for name, tail in gone.items() if name != MAIN}
     return together(tail_text(gone), lost)

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, suppress
-from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from msgspec.structs import replace
@@ -23,7 +22,6 @@ from msgspec.structs import replace
 from holdfast.errors import (
     CheckpointNotFoundError,
     CriticalStepFailureError,
-    HoldfastError,
     InvalidInputError,
     LeaseLostError,
     MissingError,
@@ -79,8 +77,10 @@ class Slot:
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         # A daemon: a step that hangs does not keep the process from ending. Starting one takes a
         # tenth of a millisecond, for a whole recovery most often.
-        run = partial(contextvars.copy_context().run, self._run)
-        threading.Thread(target=run, name="holdfast-recovery", daemon=True).start()
+        run = contextvars.copy_context().run
+        threading.Thread(
+            target=run, args=(self._run,), name="holdfast-recovery", daemon=True
+        ).start()
 
     def do(self, work: Callable[[], T]) -> Future[T]:
         """Let the thread do something, and give what it gives or raises."""
@@ -174,7 +174,10 @@ class Running:
         while (why := self._attempt()) is not None:
             self.record.end_with_agent()  # then there is nothing to undo, or to try again
             verdict = self._broken.verdict if self._broken is not None else ""
-            refused = verdict == REFUSED and self._another_is_next()
+            # Whether the state that was found can be barred, so that another one is found instead:
+            # a step of a user's own may say nothing of what it found, or find the same again.
+            found = self.context.had(LOCATE) if verdict == REFUSED else None
+            refused = found is not None and self.record.bars(found)
             if refused:
                 self.record.note(hold=True, refusal=why)
             undone = self._roll_back(refused)
@@ -221,9 +224,9 @@ class Running:
         if (missed := self._missed(results, checked)) is not None:
             return missed
         self.record.end_with_agent()
-        if self.record.gone is not None:
+        if self.record.data.gone is not None:
             self.record.note()  # before it is told: then nobody finds it again
-            tell_tail(self.context.handle, self.record.gone, self.record.id)
+            tell_tail(self.context.handle, self.record.data.gone, self.record.id)
         with suppress(StateIntegrityError):  # its procedure was to mend something else
             self.record.note(hold=True, root=self.context.handle.root())
         self.record.finish(SUCCEEDED, "")
@@ -272,14 +275,6 @@ class Running:
             return None
         return self._undo()
 
-    def _another_is_next(self) -> bool:
-        """Whether the state that was found can be barred, so that another one is found instead.
-
-        A step of a user's own may say nothing of what it found, or find the same again.
-        """
-        found = self.context.had(LOCATE)
-        return found is not None and self.record.bars(found)
-
     def _undo(self) -> str | None:
         steps = self.procedure.rollback
         known = all(step.type in self._types for step in steps)
@@ -289,13 +284,7 @@ class Running:
                 self._part("rollback", steps if steps and known else ROLLBACK)
         except CriticalStepFailureError as error:  # the undoing failed: told, and left as it is
             return f"could not be undone: {error}"
-        return self._not_back()
-
-    def _not_back(self) -> str | None:
-        """What is not as it was before the recovery; None if all of it is.
-
-        Steps of a rollback may come to their end and put nothing back.
-        """
+        # Steps of a rollback may come to their end and put nothing back.
         head = self.record.data.head
         try:
             if head is None:
@@ -329,7 +318,13 @@ class Running:
                     result = RecoveryStepResult(key, False, {}, text, 0.0, attempt, True)
                 done[key] = self._take(part, step, result)
             if step.critical and not done[key].success:
-                raise self._failure(part, step, done[key])
+                self._broken, id_ = done[key], self.record.id
+                if part == "validation":
+                    text = f"{RecoveryValidationError.TEXT}: {step.title}: {done[key].error}"
+                    error = RecoveryValidationError(text, id_)
+                    raise self.context.store.core.meter.invalid("recovery", error)
+                text = f"{CriticalStepFailureError.TEXT}: {step.title} - {done[key].error}"
+                raise CriticalStepFailureError(text, id_)
         return done
 
     def _do(self, part: str, step: RecoveryStep) -> RecoveryStepResult:
@@ -370,34 +365,20 @@ class Running:
             error = "it was given up"
         except BaseException as wrong:  # also one that would end a process: here it ends a step
             error = f"{type(wrong).__name__}: {wrong}"[:1000]
-            verdict = self._verdict(part, step, wrong)
+            checks = part == "validation" or step.type == VALIDATE
+            said = isinstance(wrong, Exception | SystemExit)  # that of a check ends no process
+            if step.type == LOCATE and isinstance(wrong, CheckpointNotFoundError):
+                verdict = HOPELESS
+            elif checks and said and not isinstance(wrong, UNANSWERED):
+                verdict = REFUSED
         attempt = self.record.attempt
         return RecoveryStepResult(
             step.key, not error, result, error, 0.0, attempt, verdict=verdict, validation=checked
         )
 
-    def _verdict(self, part: str, step: RecoveryStep, error: BaseException) -> str:
-        """What the error of a step says of the attempt, beside that it failed."""
-        if step.type == LOCATE and isinstance(error, CheckpointNotFoundError):
-            return HOPELESS
-        checks = part == "validation" or step.type == VALIDATE
-        said = isinstance(error, Exception | SystemExit)  # that of a check ends no process
-        if checks and said and not isinstance(error, UNANSWERED):
-            return REFUSED
-        return ""
-
     def _ours(self, step: RecoveryStep) -> bool:
         """Whether a step sees to it that results are kept before it changes something."""
         return step.type in CAREFUL and self._types.get(step.type) is STEPS[step.type]
-
-    def _failure(self, part: str, step: RecoveryStep, result: RecoveryStepResult) -> HoldfastError:
-        self._broken = result
-        if part == "validation":
-            text = f"{RecoveryValidationError.TEXT}: {step.title}: {result.error}"
-            error = RecoveryValidationError(text, self.record.id)
-            return self.context.store.core.meter.invalid("recovery", error)
-        text = f"{CriticalStepFailureError.TEXT}: {step.title} - {result.error}"
-        return CriticalStepFailureError(text, self.record.id)
 
     def _take(
         self, part: str, step: RecoveryStep, result: RecoveryStepResult
@@ -411,14 +392,9 @@ class Running:
             self.record.note_result(part, result)
         if part == "steps":
             self.context.results[step.key] = result
-        self._tell(step.title, "done" if result.success else result.error)
-        return result
-
-    def _tell(self, step: str, what: str) -> None:
-        """Tell whoever wants to know; if they cannot take it, the recovery goes on all the same."""
-        if self._progress is None:
-            return
         try:
-            called(self._progress, step, what)
-        except Exception:
+            if self._progress is not None:
+                called(self._progress, step.title, "done" if result.success else result.error)
+        except Exception:  # who cannot take it keeps no recovery from going on
             log.warning("%s: progress was not told", self.context.agent, exc_info=True)
+        return result

@@ -20,11 +20,11 @@ from holdfast.errors import (
     StoreClosedError,
 )
 from holdfast.recovery.failures import grouped, log
-from holdfast.recovery.heal import Healed, check_copies, heal_all, heal_directory
+from holdfast.recovery.heal import Healed, check_copies, heal_all
 from holdfast.recovery.quarantine import Quarantine
-from holdfast.recovery.records import book_of, notices_scope
+from holdfast.recovery.records import book_of, given_core, notices_scope
 from holdfast.recovery.recovery import Recovery
-from holdfast.store.inner import LONGEST, Core, Finding, StoreHandle, moment, verify_store
+from holdfast.store.inner import LONGEST, Finding, StoreHandle, moment, verify_store
 from holdfast.store.names.arguments import check_function, check_seconds
 from holdfast.store.names.background import Background, Startable
 from holdfast.store.names.face import calls, ends, faced, here, writes
@@ -107,8 +107,10 @@ class Scrubber(Startable):
         interval: float = 60.0,
         found: Callable[[Sequence[Finding]], Any] | None = None,
     ) -> None:
-        self._core = _core_of(store)
-        self._copies = tuple(_core_of(one) for one in copies)
+        self._core = given_core(store, "a scrubber")
+        self._copies = tuple(given_core(one, "a scrubber") for one in copies)
+        for core in (self._core, *self._copies):
+            core.check_store()
         check_copies(self._core, self._copies)
         for name, value in (("budget", budget), ("interval", interval)):
             check_seconds(value, name)
@@ -155,13 +157,18 @@ class Scrubber(Startable):
         Recovery(Store(self._handle), copies=copies)._mend_notices()  # it keeps where it is there
         kept = self._book.get(POSITION) or ScrubPosition()
         report = verify_store(self._core, budget=self._budget, resume=kept.position)
-        left, healed = self._heal(report.findings)
+        left, healed = heal_all(self._handle, report.findings, self._copies)
         for scope, those in grouped(left).items():
             log.error("found by scrubbing: %s: %s", scope or "store", "; ".join(map(str, those)))
             if scope:
                 Quarantine(self._handle, Scope.parse(scope)).add(those)
         if left and self._found is not None:
-            self._tell(self._found, left)
+            try:
+                called(self._found, left)
+            except (LeaseLostError, StoreClosedError):  # another goes on with it
+                raise
+            except Exception:  # theirs; scrubbing goes on
+                log.warning("what scrubbing found is told again by the next pass", exc_info=True)
         kept.known = kept.seen = kept.untold = []
         kept.position, kept.healed = report.resume, kept.healed + len(healed)
         kept.found += len(left)
@@ -171,34 +178,3 @@ class Scrubber(Startable):
             kept.damaged, kept.found, kept.passes = kept.found, 0, kept.passes + 1
         self._book.step(lambda page: page.put(POSITION, kept))
         return Scrubbed(report.entries, tuple(left), tuple(healed), finished, report.seconds)
-
-    def _tell(self, found: Callable[[Sequence[Finding]], Any], left: Sequence[Finding]) -> None:
-        try:
-            called(found, left)
-        except (LeaseLostError, StoreClosedError):  # another goes on with it
-            raise
-        except Exception:  # theirs; scrubbing goes on
-            log.warning("what scrubbing found is told again by the next pass", exc_info=True)
-
-    def _heal(self, findings: Sequence[Finding]) -> tuple[list[Finding], list[Healed]]:
-        """What is still wrong, and what is no more."""
-        left: list[Finding] = []
-        healed: list[Healed] = []
-        for scope, those in grouped(findings).items():
-            if not scope:
-                rows = heal_directory(self._handle, those, self._copies)
-                healed += rows
-                left += those if not rows else []  # what they had hidden, the next pass finds
-                continue
-            still, done = heal_all(self._handle, Scope.parse(scope), those, self._copies)
-            left += still
-            healed += done
-        return left, healed
-
-
-def _core_of(store: Any) -> Core:
-    core = getattr(store, "_core", None)
-    if not isinstance(core, Core):
-        raise InvalidInputError("a scrubber is made from open stores")
-    core.check_store()
-    return core

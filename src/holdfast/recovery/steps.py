@@ -7,9 +7,9 @@ things as if it had been done once.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import ValidationError, convert
+from msgspec import Meta, ValidationError, convert
 
 from holdfast.agents.handover import Handovers
 from holdfast.checkpoints.create import plan_request
@@ -78,12 +78,12 @@ def backup_current(context: Context, action: Mapping[str, Any]) -> dict[str, Any
     record = context.record
     result: dict[str, Any] = {"backup": None}
     why = unreadable(context.handle)
-    if is_called_for(context.failure, record.gone, why):
+    if is_called_for(context.failure, record.data.gone, why):
         record.keep()
         copies = copies_of(context.store.core, context.copies)
         budget = float(action.get("budget", BUDGET))
         result |= set_aside(context.store, context.agent, copies, record.id, budget)
-        if record.gone is not None:
+        if record.data.gone is not None:
             tail = Tails(context.store).lost(context.agent)
             record.note(hold=True, gone=tail)
         why = unreadable(context.handle)
@@ -161,8 +161,14 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
         entry, backup = _from_copy(context, target, reason)
     elif target.strategy == failures.DEFAULTS:
         entry, backup = _defaults(context, reason, damaged)
-    elif target.keys:
-        entry, backup = _keys_of(context, target, reason)
+    elif target.keys:  # damaged keys, sticky ones too, get what they held at the point
+        handle, timeline = context.handle, target.point.rpartition("@")[0]
+        source = handle.history.points.view(timeline, _number(target.point))
+        instead = stand_ins(handle, source, target.keys)
+        bringing = Bringing(
+            handle, source, target.point, target.keys, None, reason, sticky=True, instead=instead
+        )
+        entry, backup = _brought(context, bringing)
     elif target.replay:
         number = _number(target.point)
         salvage = Salvage(context.handle, number, target.replay)
@@ -230,18 +236,6 @@ def _back(context: Context, point: Any, reason: str, damaged: list[str]) -> tupl
     """Return to a point. Sticky keys that cannot be read are replayed as far as they can be."""
     with sticky_replayed(context.handle, point, reason, damaged=bool(damaged)) as there:
         return _to(context, there, reason)
-
-
-def _keys_of(context: Context, target: RecoveryTarget, reason: str) -> tuple[str, str | None]:
-    """Give damaged keys, sticky ones too, what they held at a point."""
-    timeline, _, number = target.point.rpartition("@")
-    source = context.handle.history.points.view(timeline, int(number))
-    handle, keys = context.handle, target.keys
-    instead = stand_ins(handle, source, keys)
-    bringing = Bringing(
-        handle, source, target.point, keys, None, reason, sticky=True, instead=instead
-    )
-    return _brought(context, bringing)
 
 
 def _brought(context: Context, bringing: Bringing) -> tuple[str, str | None]:
@@ -415,10 +409,11 @@ before it does; a crash before that only has them done again."""
 
 # What may be wrong with the steps of a procedure, so far as they are of types that are there.
 
+_NAMES = Annotated[list[str], Meta(min_length=1)]
 _FIELDS: dict[str, dict[str, Any]] = {
     "backup_current": {"budget": float},
-    "locate_checkpoint": {"strategies": list[str]},
-    "validate_state": {"keys": list[str]},
+    "locate_checkpoint": {"strategies": _NAMES},
+    "validate_state": {"keys": _NAMES},
     "notify_systems": {"message": str},
 }
 """What the actions of steps take that are there without being registered."""
@@ -437,19 +432,13 @@ def action_problems(
                 if field not in taken:
                     takes = f"it takes {', '.join(taken) or 'nothing'}"
                     yield f"{name}: {step.key}: {field} is no field of its action: {takes}"
-                elif wrong := _problem(taken[field], given):
-                    yield f"{name}: {step.key}: {field}: {wrong}"
+                    continue
+                try:
+                    convert(given, taken[field])
+                except ValidationError as error:
+                    yield f"{name}: {step.key}: {field}: {error}"
             known = set(map(str, step.action.get("strategies", ()))) - set(strategies)
             if known and step.type == "locate_checkpoint":
                 there = ", ".join(strategies)
                 names = ", ".join(sorted(known))
                 yield f"{name}: {step.key}: no strategy is called {names}; there are {there}"
-
-
-def _problem(kind: Any, given: Any) -> str:
-    """What is wrong with a field of an action; empty if nothing is."""
-    try:
-        found = convert(given, kind)
-    except ValidationError as error:
-        return str(error)
-    return "" if found or kind is not list[str] else "it has one or more"

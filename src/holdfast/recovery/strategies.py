@@ -106,19 +106,17 @@ def refusal(
         except UNANSWERED:  # the store does not answer: no verdict
             raise
         except (Exception, SystemExit) as error:  # a check says no by raising, too
-            unfit = later and _is_for_elsewhere(error, state)
+            # Some errors say that this is not the place to ask, and nothing of the state. What
+            # derives from the second says what is wrong with data.
+            unfit = later and (
+                (isinstance(error, AttributeError) and error.obj is state)
+                or type(error) is InvalidInputError
+                or isinstance(error, ReadOnlyError)
+            )
             why = None if unfit else f"{type(error).__name__}: {error}"
         if why is not None:
             return why
     return None
-
-
-def _is_for_elsewhere(error: BaseException, state: Any) -> bool:
-    """Whether an error says that this is not the place to ask, and nothing of the state."""
-    if isinstance(error, AttributeError):
-        return error.obj is state
-    # What derives from it says what is wrong with data.
-    return type(error) is InvalidInputError or isinstance(error, ReadOnlyError)
 
 
 def missing_text(keys: Iterable[str]) -> str:
@@ -257,9 +255,9 @@ def _found(context: Context, name: str) -> RecoveryTarget:
         return STRATEGIES[name](context)
     try:
         found = called(strategy, context)
-    except UNFIT:  # says itself why it does not serve
-        raise
     except Exception as error:  # a user's function may raise anything
+        if isinstance(error, UNFIT):  # says itself why it does not serve
+            raise
         raise failing(error) from error
     target = target_of(context, name, found)
     _check_not_barred(context, target.strategy, target.point, target.copy)
@@ -305,22 +303,15 @@ def refused_at(context: Context, handle: LineHandle, timeline: str, sequence: in
         return missing_text(missing)
     if not checks:
         return None
-    unlike = _sticky_differ(context.handle, handle, timeline, sequence)
-    return None if unlike else refusal(checks, then, later=True)
-
-
-def _sticky_differ(here: LineHandle, source: LineHandle, timeline: str, sequence: int) -> bool:
-    """Whether the state would have other sticky keys, of the user's, once it is put back."""
-    if source.core is not here.core:
-        return False
+    unlike, here = False, context.handle
     with suppress(StateIntegrityError):  # they cannot be read: then as it is
-        now = here.reader.now()
-        if now is not None:
-            then = here.history.points.view(timeline, sequence)
+        now = here.reader.now() if handle.core is here.core else None
+        if now is not None:  # whether it has other sticky keys of the user's once it is put back
+            view = here.history.points.view(timeline, sequence)
             prefixes = sticky_prefixes(here.reader.declared())
-            kept = keep_sticky(now.ledger.trees, index_of(then), index_of(now), prefixes)
-            return not all(key.startswith(RESERVED) for key in kept.keys)
-    return False
+            kept = keep_sticky(now.ledger.trees, index_of(view), index_of(now), prefixes)
+            unlike = not all(key.startswith(RESERVED) for key in kept.keys)
+    return None if unlike else refusal(checks, then, later=True)
 
 
 def check_state(handle: LineHandle, timeline: str, sequence: int) -> int:

@@ -47,6 +47,7 @@ from holdfast.recovery.records import (
     ROLLED_BACK,
     book_of,
     check_there,
+    given_core,
     hashed,
     is_own,
     notices_scope,
@@ -186,24 +187,24 @@ class Sightings:
     def answered(self, one: Unanswered) -> None:
         """It is over."""
         self._pauses.pop(one.agent, None)
+        self._over(one, None)
+
+    def settled(self, one: Unanswered) -> None:
+        """Its state is recovered: whatever else is to be done, its alarms are answered."""
+        self._over(one, _data(replace(one, recovered=True)))
+
+    def _over(self, one: Unanswered, left: SightingRecord | None) -> None:
         name = hashed(one.agent)
 
         def over(page: BookPage[SightingRecord]) -> None:
-            page.delete(OPEN + name)
+            if left is not None:
+                page.put(OPEN + name, left)
+            else:
+                page.delete(OPEN + name)
             if one.cycle:
                 page.change.set(CYCLES + name, one.cycle)
 
         self._book.step(over)
-
-    def settled(self, one: Unanswered) -> None:
-        """Its state is recovered: whatever else is to be done, its alarms are answered."""
-        name = hashed(one.agent)
-
-        def settled(page: BookPage[SightingRecord]) -> None:
-            page.put(OPEN + name, _data(replace(one, recovered=True)))
-            page.change.set(CYCLES + name, one.cycle)
-
-        self._book.step(settled)
 
     def cycle(self, scope: Scope) -> int:
         """The cycle up to which alarms of an agent are answered."""
@@ -253,16 +254,12 @@ class Beats:
             seen[info.name] = beat, since
             quiet = now - since
             if info.gone or quiet >= info.duration:
-                yield Sighting(scope, _silence(info, quiet), info.term)
+                kind, text = "missed_beats", f"not heard for {quiet:.3g} s"
+                if info.gone:
+                    kind, text = "agent_crash", "the process that ran it is gone"
+                evidence = {"owner": info.owner, "term": info.term, "silent": round(quiet, 3)}
+                yield Sighting(scope, AgentFailure(kind, text, evidence=evidence), info.term)
         self._seen = seen
-
-
-def _silence(info: LeaseInfo, quiet: float) -> AgentFailure:
-    evidence = {"owner": info.owner, "term": info.term, "silent": round(quiet, 3)}
-    if info.gone:
-        return AgentFailure("agent_crash", "the process that ran it is gone", evidence=evidence)
-    text = f"not heard for {quiet:.3g} s"
-    return AgentFailure("missed_beats", text, evidence=evidence)
 
 
 def runs(info: LeaseInfo) -> bool:
@@ -361,17 +358,6 @@ class Answered:
     meanwhile, by the one that acts now."""
 
 
-_Asked = tuple[list[Answered], list[Future[Answered]]]
-"""What a look did at once, and what it has begun."""
-
-
-def _tell(answer: Future[Answered]) -> None:
-    """Log what was raised where nobody waits for it."""
-    error = answer.exception()
-    if error is not None and not isinstance(error, StoreClosedError):
-        log.error("the watchdog could not do its work just now", exc_info=error)
-
-
 @faced
 class Watchdog(Startable):
     """Finds agents that failed, and has them recovered.
@@ -405,9 +391,7 @@ class Watchdog(Startable):
         interval: float = 5.0,
         lease: float = 30.0,
     ) -> None:
-        core = getattr(store, "_core", None)
-        if not isinstance(core, Core):
-            raise InvalidInputError("a watchdog is made from an open store")
+        core = given_core(store, "a watchdog")
         if recovery is not None and not isinstance(recovery, Recovery):
             raise InvalidInputError("recovery is a Recovery of the same face")
         if recovery is not None and on_failure is not None:
@@ -488,28 +472,36 @@ class Watchdog(Startable):
         return over + [one.result() for one in asked]
 
     def _turn(self) -> None:
+        def tell(answer: Future[Answered]) -> None:
+            """Log what was raised where nobody waits for it."""
+            error = answer.exception()
+            if error is not None and not isinstance(error, StoreClosedError):
+                log.error("the watchdog could not do its work just now", exc_info=error)
+
         for one in self._ask()[1]:
-            one.add_done_callback(_tell)
+            one.add_done_callback(tell)
 
-    def _ask(self) -> _Asked:
-        """Look, and have it answered: one that takes long keeps nothing found later waiting."""
+    def _ask(self) -> tuple[list[Answered], list[Future[Answered]]]:
+        """Look, and have it answered: one that takes long keeps nothing found later waiting. What
+        was done at once, and what was begun."""
         with self._looking, at_work(self):
-            return self._look()
-
-    def _look(self) -> _Asked:
-        if not self.acting:
-            try:
-                self._lease = Asking(self._core, WATCHDOG, self._duration, 0, None).take()
-                self._over = False
-            except LeaseHeldError:  # another acts
-                return [], []
-        lease = self._lease
-        if lease is None:
-            return [], []
-        with lease.fencing(), acting("watchdog"):
-            self._recovery._mend_notices()  # beside them it keeps what it found
-            over, due = self._pass_over(), self._due()
-            return over, self._answer_all(due)
+            lease = self._lease
+            if lease is None or not lease.held:
+                try:
+                    lease = Asking(self._core, WATCHDOG, self._duration, 0, None).take()
+                except LeaseHeldError:  # another acts
+                    lease = None
+                if lease is None:
+                    return [], []
+                self._lease, self._over = lease, False
+            with lease.fencing(), acting("watchdog"):
+                self._recovery._mend_notices()  # beside them it keeps what it found
+                over = self._pass_over()
+                for sighting in self._found():
+                    if sighting.scope not in self._at_work:  # else it is found again, if still so
+                        self._sightings.add(sighting)
+                due = [one for one in self._sightings.due() if one.agent not in self._at_work]
+                return over, self._answer_all(due)
 
     def _pass_over(self) -> list[Answered]:
         """Let go of failures of who runs an agent no more, or of an agent that is no more: no newer
@@ -532,12 +524,6 @@ class Watchdog(Startable):
         """The lease of who runs an agent, if there was ever one."""
         name = lease_of(scope)
         return self._core.leases.info(name) if name is not None else None
-
-    def _due(self) -> list[Unanswered]:
-        for sighting in self._found():
-            if sighting.scope not in self._at_work:  # else it is found again, if it is still so
-                self._sightings.add(sighting)
-        return [one for one in self._sightings.due() if one.agent not in self._at_work]
 
     def unanswered(self) -> list[Unanswered]:
         """Failures that were found and are not answered, those found first in front."""
@@ -616,7 +602,7 @@ class Watchdog(Startable):
             self._settle()
 
     def _answered_or_kept(self, one: Unanswered) -> Answered:
-        report, recovered = None, one.recovered
+        report, recovered, restart = None, one.recovered, self._restart
         try:
             name, info = lease_of(one.agent), self._info(one.agent)
             if self._is_over(one, info):
@@ -629,20 +615,29 @@ class Watchdog(Startable):
             else:
                 outcome = "recovered"
                 if not recovered:
-                    report = self._recovered(one, name, info)
+                    with self._in_place_of(name, info):
+                        report = self._recovery.recover(one.agent, one.failure)
+                        if one.cycle:
+                            Drift(self._store.scope(one.agent)).reset()
+                            self._sightings.settled(one)
                     recovered = True
-                if self._restart is not None and name is not None and one.term:
-                    called(self._restart, one.agent.id)
+                if restart is not None and name is not None and one.term:
+                    called(restart, one.agent.id)
         except Exception as error:  # whatever it is, it is tried again
             # Where only the agent's own lease was taken from it, that is an answer that failed.
             lost = isinstance(error, LeaseLostError) and not self.acting
             if lost or isinstance(error, StoreClosedError):
                 raise  # another watchdog goes on with it
             log.warning("%s: %s was answered in vain", one.agent, one.failure.kind, exc_info=True)
-            if one.cycle and isinstance(error, RecoveryFailedError):
+            if one.cycle and isinstance(error, RecoveryFailedError) and restart is not None:
+                # One that ran, if astray, until it was to be recovered, and is where it was, is
+                # started: from then on it is another one's, and the next alarm is answered.
                 undone = self._recovery._named_by(one.agent, error)
                 if undone is not None and undone.status == ROLLED_BACK:
-                    self._start_again(one.agent.id)
+                    try:
+                        called(restart, one.agent.id)
+                    except Exception:  # theirs; the answer failed in any case
+                        log.warning("%s: it was not started again", one.agent, exc_info=True)
             text = f"{type(error).__name__}: {error}"
             self._sightings.failed(one, text, recovered=recovered)
             return Answered(one.agent, one.failure, "failed", error=text)
@@ -651,25 +646,6 @@ class Watchdog(Startable):
         else:
             self._sightings.answered(one)
         return Answered(one.agent, one.failure, outcome, report)
-
-    def _recovered(
-        self, one: Unanswered, name: str | None, info: LeaseInfo | None
-    ) -> RecoveryReport:
-        with self._in_place_of(name, info):
-            report = self._recovery.recover(one.agent, one.failure)
-            if one.cycle:
-                Drift(self._store.scope(one.agent)).reset()
-                self._sightings.settled(one)
-        return report
-
-    def _start_again(self, agent: str) -> None:
-        """Start one that ran, if astray, until it was to be recovered, and is where it was: from
-        then on it is another one's, and the next alarm is answered."""
-        try:
-            if self._restart is not None:
-                called(self._restart, agent)
-        except Exception:  # logged; the answer failed in any case
-            log.warning("agent:%s: it was not started again", agent, exc_info=True)
 
     def _is_over(self, one: Unanswered, info: LeaseInfo | None) -> bool:
         """Whether somebody else runs the agent by now, so that this failure is none of theirs.

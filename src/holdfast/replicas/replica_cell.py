@@ -19,6 +19,7 @@ from holdfast.errors import (
     Conflict,
     DamagedRecordError,
     HoldfastError,
+    InvalidInputError,
     RefusedError,
     ReplicaSplitError,
 )
@@ -151,13 +152,11 @@ class Claim:
                 self.commit(Batch())
             yield row
 
-    def shows_in(self, storage: Storage) -> bool:
-        """Whether what was claimed is this storage itself, by another name."""
-        return cell_of(storage) == self._held
-
-    def withdraw(self) -> None:
-        """Leave the cell as it was found."""
-        self.storage.commit(Batch(cells=[(rowkinds.FOLLOWS, self._held, self._found)]))
+    def check_other(self, source: Storage) -> None:
+        """Refuse what is the source itself, by another name; then the cell is as it was found."""
+        if cell_of(source) == self._held:
+            self.storage.commit(Batch(cells=[(rowkinds.FOLLOWS, self._held, self._found)]))
+            raise InvalidInputError("this is the place of the store itself; name another one")
 
     def release(self) -> None:
         """Let others write; if that fails, they wait until this stands still."""

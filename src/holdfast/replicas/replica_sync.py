@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from os import urandom
 from random import choice
 
 import msgspec
 
-from holdfast.errors import HoldfastError, InvalidInputError, RefusedError, ReplicaSplitError
-from holdfast.replicas.commits import Commits, check_ends, ends
+from holdfast.errors import HoldfastError, RefusedError, ReplicaSplitError
+from holdfast.replicas.commits import Commits, Ends, check_ends, ends
 from holdfast.replicas.compare import Comparison, Difference, Judge, differences, paged
 from holdfast.replicas.replica_cell import Claim, Writer, cell_of, mark_of
 from holdfast.storage.contract import LAST, Batch, Moment, Storage
@@ -114,36 +115,29 @@ def lag(core: Core, replica: Storage) -> tuple[int, float]:
     there = ends(replica)
     with core.storage.moment() as moment:
         check_ends(moment, there)
-        return _behind(core, moment, {lane: number for lane, (number, _) in there.items()})
+        return _behind(core, moment, there)
 
 
-def _behind(core: Core, moment: Moment, position: dict[int, int]) -> tuple[int, float]:
+def _behind(core: Core, moment: Moment, there: Ends) -> tuple[int, float]:
     judge = Judge(core, moment)
     entries, oldest = 0, None
     for lane, (number, _) in ends(moment).items():
-        after = position.get(lane, 0)
+        after = there[lane][0] if lane in there else 0
         low, high = rowkinds.feed(lane, after + 1), rowkinds.feed(lane, number + 1)
         for key, row in each(moment.scan, low, high):
             items = [item for item in items_of(row) if item.entries]
             entries += sum(item.entries for item in items)
             if items and key == low:
                 prefix = rowkinds.line(b"E", items[0].scope, items[0].timeline)
-                time = _time(judge, rowkinds.entry(prefix, items[0].first))
-                oldest = min(time, oldest or time) if time is not None else oldest
+                first = rowkinds.entry(prefix, items[0].first)
+                with suppress(HoldfastError):  # then its time is not known
+                    body = judge.body(first, row_at(moment, first) or b"")
+                    oldest = min(body.time, oldest or body.time) if body is not None else oldest
             if entries >= MOST:
                 break
     if not entries or oldest is None:
         return min(entries, MOST), 0.0
     return min(entries, MOST), max(0.0, (core.clock.claimed() - oldest) / 1_000_000)
-
-
-def _time(judge: Judge, key: bytes) -> int | None:
-    row = row_at(judge.moment, key)
-    try:
-        body = judge.body(key, row) if row is not None else None
-    except HoldfastError:
-        return None
-    return body.time if body is not None else None
 
 
 # ---- replica sync -------------------------------------------------------------------------------
@@ -190,9 +184,7 @@ def sync(
     claim = Claim(storage, anew=remake)
     claim.take(lambda: check_place(core, storage, remake=remake))
     try:
-        if claim.shows_in(core.storage):
-            claim.withdraw()
-            raise InvalidInputError("this is the place of the store itself; name another one")
+        claim.check_other(core.storage)
         with core.storage.moment() as moment:
             return _Sync(core, moment, claim).run(named, full=full, remake=remake)
     finally:
@@ -316,13 +308,10 @@ class _Sync:
         after = [one for one in others if one[2] is None]
         for one in others:
             if one[0][:1] == b"A" and one[2] is not None:
-                (before if self._knows(one[0]) else after).append(one)
+                line = b"T" + one[0][1:7]
+                known = self._writer.storage.scan(line, rowkinds.after(line), limit=1)
+                (before if known else after).append(one)
         return before, after
-
-    def _knows(self, cell: bytes) -> bool:
-        """Whether the replica has the scope of a cell."""
-        line = b"T" + cell[1:7]
-        return bool(self._writer.storage.scan(line, rowkinds.after(line), limit=1))
 
     def _cells(self, low: bytes, high: bytes, *, pins: bool = False) -> Iterator[Difference]:
         return _cells(self._moment, self._writer.storage, low, high, pins=pins)

@@ -151,22 +151,22 @@ class Replicas:
         if remake is not None and not anew:
             raise InvalidInputError("remake is the URL of one of the replicas, as it was given")
         self._core.check_open()
-        done = [self._sync(one, full=full, remake=one in anew) for one in self._replicas]
+        done = []
+        for one in self._replicas:
+            one.error = None
+            try:
+                with one.opened(create=True) as storage:
+                    done.append(
+                        sync(self._core, storage, named=one.shown, full=full, remake=one in anew)
+                    )
+            except StoreClosedError:
+                self._core.check_open()
+                raise
+            except HoldfastError as error:  # the others are synced all the same
+                one.error = _told(error)
+                split = isinstance(error, ReplicaSplitError)
+                done.append(SyncedReplica(one.shown, False, 0, 0, 0, (), one.error, split=split))
         return SyncReport(tuple(done))
-
-    def _sync(self, one: _Replica, *, full: bool, remake: bool) -> SyncedReplica:
-        try:
-            with one.opened(create=True) as storage:
-                done = sync(self._core, storage, named=one.shown, full=full, remake=remake)
-        except StoreClosedError:
-            self._core.check_open()
-            raise
-        except HoldfastError as error:
-            one.error = _told(error)
-            split = isinstance(error, ReplicaSplitError)
-            return SyncedReplica(one.shown, False, 0, 0, 0, (), one.error, split=split)
-        one.error = None
-        return done
 
     def status(self) -> list[ReplicaStatus]:
         """How far each replica is behind, or that it holds what the store does not.
@@ -199,7 +199,12 @@ class Replicas:
         synchronized once so many stores have it as `factor` says. One holds it if the sync found
         nothing damaged there, and the checkpoint's entry is in it.
         """
-        key = self._entry_of(checkpoint) if checkpoint is not None else META
+        key = META
+        if checkpoint is not None:
+            if not isinstance(checkpoint, Checkpoint):
+                raise InvalidInputError("hold takes a Checkpoint of this store")
+            line = StoreHandle(self._core).line(checkpoint.scope, checkpoint.timeline)
+            key = rowkinds.entry(line.history.points.line().prefix, checkpoint.sequence)
         done = zip(self._replicas, self.sync().replicas, strict=True)
         wrong = [f"{one.shown}: {why}" for one, did in done if (why := _lack(one, did, key))]
         holders = len(self._replicas) - len(wrong)
@@ -207,12 +212,6 @@ class Replicas:
             told = "; ".join(wrong)
             raise Unavailable(f"{holders} replicas hold it, {self._needed} must: {told}")
         return holders
-
-    def _entry_of(self, checkpoint: Checkpoint) -> bytes:
-        if not isinstance(checkpoint, Checkpoint):
-            raise InvalidInputError("hold takes a Checkpoint of this store")
-        line = StoreHandle(self._core).line(checkpoint.scope, checkpoint.timeline)
-        return rowkinds.entry(line.history.points.line().prefix, checkpoint.sequence)
 
     def copies(self) -> list[Store]:
         """The replicas as stores to be read, with the keys of this one: for `Recovery(copies=…)`.

@@ -93,21 +93,17 @@ class Channel:
     def teller(self, store: Store) -> Tell:
         """What tells by it; raises if it could not."""
         if self.webhook:
-            key = _secret(self.secret) if self.secret else b""
+            kind, _, name = self.secret.partition(":")
+            key = os.environ.get(name, "").encode() if kind == "env" else b""
+            if kind == "env" and not key:
+                raise InvalidInputError(f"the secret of a webhook: the variable {name} is not set")
+            if kind == "file":
+                key = read_secret(Path(name).expanduser(), "secret of a webhook").strip()
             return lambda event: post(self.webhook, key, event)
         if self.command:
             return lambda event: _run(self.command, event)
         mailbox = Mailbox(store.agent(self.letter))
         return lambda event: mailbox.send(event, sender="holdfast", id=event["id"])
-
-
-def _secret(source: str) -> bytes:
-    kind, _, name = source.partition(":")
-    if kind == "env":
-        if not os.environ.get(name):
-            raise InvalidInputError(f"the secret of a webhook: the variable {name} is not set")
-        return os.environ[name].encode()
-    return read_secret(Path(name).expanduser(), "secret of a webhook").strip()
 
 
 def signature(key: bytes, body: bytes) -> str:
@@ -306,32 +302,22 @@ class FailureRate:
 
 def recovery_time(
     store: Store, newest: Callable[[], Sequence[RecoveryReport]], most: float
-) -> Look:
+) -> Iterable[tuple[str, str]]:
     """A look at the newest recovery of an agent: whether it takes too long, or just did."""
-
-    def look() -> Iterable[tuple[str, str]]:
-        for one in newest():
-            now = moment(core_of(store).clock.claimed())
-            ended = one.finished_at
-            took = ((ended or now) - one.started_at).total_seconds()
-            if took > most and (ended is None or (now - ended).total_seconds() < WINDOW):
-                what = "takes" if ended is None else "took"
-                yield TIME, f"{one.agent}: {one.id} {what} {took:.1f} s, more than {most:g}"
-
-    return look
+    for one in newest():
+        now = moment(core_of(store).clock.claimed())
+        ended = one.finished_at
+        took = ((ended or now) - one.started_at).total_seconds()
+        if took > most and (ended is None or (now - ended).total_seconds() < WINDOW):
+            what = "takes" if ended is None else "took"
+            yield TIME, f"{one.agent}: {one.id} {what} {took:.1f} s, more than {most:g}"
 
 
-def sync_lag(replicas: Any, wanted: int, most: float) -> Look:
+def sync_lag(replicas: Any, wanted: int, most: float) -> Iterable[tuple[str, str]]:
     """A look at how far replicas are behind; `wanted` is how many there should be."""
-
-    def look() -> Iterable[tuple[str, str]]:
-        known = replicas.status() if replicas is not None else []
-        wrong = [
-            str(one) for one in known if one.error or not one.whole or (one.seconds or 0) > most
-        ]
-        if len(known) < wanted:
-            wrong.append(f"{len(known)} replicas are named, {wanted} are wanted")
-        if wrong:
-            yield LAG, f"{'; '.join(wrong)[:900]}"
-
-    return look
+    known = replicas.status() if replicas is not None else []
+    wrong = [str(one) for one in known if one.error or not one.whole or (one.seconds or 0) > most]
+    if len(known) < wanted:
+        wrong.append(f"{len(known)} replicas are named, {wanted} are wanted")
+    if wrong:
+        yield LAG, f"{'; '.join(wrong)[:900]}"

@@ -45,10 +45,6 @@ def _is_length(value: Any) -> bool:
     return is_number(length) and length > 0
 
 
-def _is_in_a_day(value: Any) -> bool:
-    return _is_length(value) and milliseconds(value) <= LONGEST * 1000
-
-
 def _is_list(value: Any) -> bool:
     return isinstance(value, list | tuple)
 
@@ -109,16 +105,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "connection": "the URL of the server",
         "ttl": "how long the cache keeps what it holds, a duration; an hour if left out",
     },
-    "checkpointing": {
-        "policies": "a list of policies, each as `Policy.of` takes it",
-        "optimizer": "what adapts the intervals of policies; without it nothing does",
-    },
-    "checkpointing.optimizer": {
-        "enabled": "`true` (default) or `false`",
-        "interval": "how often it looks, a duration; an hour if left out",
-        "bounds": "by the ids of policies, the least and the most interval: "
-        "`{time_based: [1m, 1h]}`",
-    },
+    "checkpointing": {"policies": "a list of policies, each as `Policy.of` takes it"},
     "recovery": {"procedures": "a list of procedures, each as `Procedure.of` takes it"},
     "synchronization": {
         "enabled": "`true` or `false`",
@@ -177,7 +164,6 @@ KINDS: dict[str, Kind] = {
     **dict.fromkeys(("timeout", "ttl"), _LENGTH),
     **dict.fromkeys(("policies", "procedures", "notify"), ("a list", _is_list)),
     "replication_factor": ("", lambda _: True),
-    "bounds": _PART,
     "scopes": (
         "a list of scopes, or of patterns of scopes",
         lambda it: _is_list(it) and bool(it) and all(type(one) is str and one for one in it),
@@ -192,7 +178,10 @@ KINDS: dict[str, Kind] = {
     "pool_size": ("a whole number of 1 or more", lambda it: type(it) is int and it >= 1),
     **dict.fromkeys(
         ("scrub_interval", "interval", "recovery_time", "sync_lag", *FIELDS["intervals"]),
-        (f"{_LENGTH[0]}, and a day at most", _is_in_a_day),
+        (
+            f"{_LENGTH[0]}, and a day at most",
+            lambda it: _is_length(it) and milliseconds(it) <= LONGEST * 1000,
+        ),
     ),
 }
 """What fields are to be that are neither sections nor texts."""
@@ -228,14 +217,6 @@ class Replication:
 
 
 @dataclass(frozen=True, slots=True)
-class OptimizerPlan:
-    """How the intervals of policies are adapted; milliseconds in `bounds`, as in policies."""
-
-    bounds: Mapping[str, tuple[float, float]]
-    interval: float = HOUR
-
-
-@dataclass(frozen=True, slots=True)
 class Intervals:
     """Seconds between two turns of what runs beside an agent."""
 
@@ -268,7 +249,6 @@ class Configuration:
     state is; low: what is read, as always."""
     scrub_interval: float | None = None
     """Seconds between two slices of a background check of the store; None: there is none."""
-    optimizer: OptimizerPlan | None = None
     thresholds: Mapping[str, float] = field(default_factory=dict)
     """What alerts are watched, and above what they fire: a share, or seconds."""
     channels: tuple[Channel, ...] = ()
@@ -322,9 +302,19 @@ class _Reading:
 
     def run(self, data: Any) -> Configuration:
         if isinstance(data, Mapping) and "state_management" in data:
-            self._outside(data)
+            for other in sorted(str(one) for one in data if one != "state_management"):
+                if _SECTIONS.get(other, other) in FIELDS[""]:
+                    self.problems.append(f"{other} belongs into state_management, not beside it")
+                else:  # of somebody else
+                    note = "it stands beside state_management, and is not read"
+                    self._notes.append(f"{other}: {note}")
             data = data["state_management"]
-        whole = self._section(self._renamed(data), "")
+        if isinstance(data, Mapping):
+            for other, name in _SECTIONS.items():
+                if other in data and name in data:
+                    self.problems.append(f"{other} and {name} are one section; give it once")
+            data = {_SECTIONS.get(name, name): part for name, part in data.items()}
+        whole = self._section(data, "")
         agent = whole.get("agent_id", "")
         try:
             Scope("agent", agent)
@@ -343,18 +333,22 @@ class _Reading:
         if scrubs is None and integrity.get("tamper_detection"):
             scrubs = MINUTE
         lengths = {name: _seconds(value) for name, value in parts["intervals"].items()}
+        given = storage.get("backup", ())
+        plans = [given] if isinstance(given, Mapping) else given
+        backups = tuple(made for one in plans if (made := self._backup(one)) is not None)
+        if len({one.scopes for one in backups}) < len(backups):
+            self.problems.append("storage.backup: two plans are for the same scopes")
         return Configuration(
             agent,
             **opened,
             **self._primary(primary),
             **self._cache(storage),
-            backups=self._backups(storage.get("backup", ())),
+            backups=backups,
             replication=replication,
             policies=self._each(parts["checkpointing"], "checkpointing.policies", _policy),
             procedures=self._each(parts["recovery"], "recovery.procedures", Procedure.of),
             verification=integrity.get("verification_level", "low"),
             scrub_interval=scrubs,
-            optimizer=self._optimizer(parts["checkpointing"]),
             thresholds=self._thresholds(parts["monitoring"], replication),
             channels=self._channels(parts["monitoring"]),
             intervals=Intervals(**lengths),
@@ -363,22 +357,6 @@ class _Reading:
 
     def _lack(self, text: str) -> None:
         self.problems.append(f"not available: {text}")
-
-    def _outside(self, data: Mapping[Any, Any]) -> None:
-        """What stands beside `state_management`: of somebody else, unless it is named as ours."""
-        for other in sorted(str(one) for one in data if one != "state_management"):
-            if _SECTIONS.get(other, other) in FIELDS[""]:
-                self.problems.append(f"{other} belongs into state_management, not beside it")
-            else:
-                self._notes.append(f"{other}: it stands beside state_management, and is not read")
-
-    def _renamed(self, data: Any) -> Any:
-        if not isinstance(data, Mapping):
-            return data
-        for other, name in _SECTIONS.items():
-            if other in data and name in data:
-                self.problems.append(f"{other} and {name} are one section; give it once")
-        return {_SECTIONS.get(name, name): part for name, part in data.items()}
 
     def _section(self, data: Any, name: str) -> dict[str, Any]:
         """The fields of a section that are what they are to be."""
@@ -442,14 +420,6 @@ class _Reading:
             url += f"{'&' if '?' in url else '?'}{name}={max(1, int(milliseconds(data[name])))}"
         return url
 
-    def _backups(self, given: Any) -> tuple[BackupPlace, ...]:
-        """Plans of backups: of the whole store, and of some scopes."""
-        plans = [given] if isinstance(given, Mapping) else given
-        found = tuple(made for one in plans if (made := self._backup(one)) is not None)
-        if len({one.scopes for one in found}) < len(found):
-            self.problems.append("storage.backup: two plans are for the same scopes")
-        return found
-
     def _backup(self, given: Mapping[str, Any]) -> BackupPlace | None:
         """Where backups go: a bucket, or a folder."""
         place = "storage.backup"
@@ -477,23 +447,6 @@ class _Reading:
             data.get("keep"),
             tuple(data.get("scopes", ())),
         )
-
-    def _optimizer(self, data: Mapping[str, Any]) -> OptimizerPlan | None:
-        """What adapts intervals, if it is there and on."""
-        place = "checkpointing.optimizer"
-        found = self._section(data.get("optimizer", {"enabled": False}), place)
-        bounds: dict[str, tuple[float, float]] = {}
-        for name, pair in found.get("bounds", {}).items():
-            ends = [milliseconds(end) for end in pair] if _is_list(pair) else []
-            if len(ends) == 2 and all(map(_is_length, ends)) and ends[0] <= ends[1]:
-                bounds[str(name)] = (ends[0], ends[1])
-            else:
-                self.problems.append(f"{place}.bounds.{name} is two durations, the shorter first")
-        if not found.get("enabled", True):
-            return None
-        if not found.get("bounds"):
-            self.problems.append(f"{place}.bounds is missing: nothing else is adapted")
-        return OptimizerPlan(bounds, _seconds(found.get("interval", HOUR * 1000)))
 
     def _thresholds(
         self, data: Mapping[str, Any], replication: Replication | None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from holdfast.agents.loop.loop import Loop
 from holdfast.agents.machines.definition import MachineDefinition
@@ -170,9 +170,19 @@ class Managed(Closable):
     def __init__(self, store: Store, config: Configuration, beside: Beside) -> None:
         self.store = store
         self.state: State = store.agent(config.agent_id)
-        self.backups: Backups | None = backups_of(config, store)
-        self.replicas: Replicas | None = replicas_of(config, store, beside.replicas)
+        self.backups: Backups | None = None
+        """Of the store, at the place that the configuration names, if it names one."""
+        self.replicas: Replicas | None = None
         """What keeps replicas up to date, in the background, if there are any."""
+        for place in [one for one in config.backups if not one.scopes]:
+            from holdfast.backup.backups import Backups
+
+            where = {"region": place.region, "endpoint": place.endpoint}
+            self.backups = Backups(store, place.url, **where, encryption=place.encryption)
+        if config.replication is not None and (places := places_of(config, beside.replicas)):
+            from holdfast.replicas.replicas import Replicas
+
+            self.replicas = Replicas(store, places, factor=config.replication.factor)
         self._newest_wins = config.replication is not None and config.replication.newest_wins
         # First those that are not there yet are made, so that all of them are copies.
         begun = self.replicas.sync() if self.replicas is not None else None
@@ -194,7 +204,11 @@ class Managed(Closable):
         self.report: SetUp
         self._own = False
         # Before anything is written here: that would be the newest.
-        self._trouble = _trouble(self._resolved(begun)) if begun is not None else ()
+        self._trouble = [
+            f"replica {one.url}: {said}"
+            for one in (self._resolved(begun).replicas if begun is not None else ())
+            for said in ((one.error,) if one.error is not None else one.findings)
+        ]
         """What is wrong with any of the replicas, which keeps nobody up."""
         self._supervisor = Supervisor(core_of(store), parts_of(self, config, beside))
 
@@ -394,8 +408,11 @@ def set_up_in(
         managed.report = put_in_force(managed, config, initial, given=given)
         if beside.start:
             managed._supervisor.start()
-            if not managed.report.success:  # what is damaged now is answered as if just found
-                _harmed(managed)
+            watchdog = managed._supervisor.part("watchdog")
+            if not managed.report.success and watchdog is not None:
+                # What is damaged now is answered as if it were just found.
+                with suppress(ScopeNotFoundError):  # what is left of it nobody can name
+                    watchdog.report(verify_store(core_of(store), managed.state.scope).findings)
     except BaseException:  # also a cancelled start: nothing goes on behind it
         managed._supervisor.stop()
         managed.policies.close()
@@ -403,55 +420,11 @@ def set_up_in(
     return managed
 
 
-def _harmed(managed: Managed) -> None:
-    watchdog = managed._supervisor.part("watchdog")
-    with suppress(ScopeNotFoundError):  # what is left of it nobody can name
-        findings = verify_store(core_of(managed.store), managed.state.scope).findings
-        if watchdog is not None:
-            watchdog.report(findings)
-
-
-def backups_of(config: Configuration, store: Store) -> Backups | None:
-    """The backups of a store at the place that a configuration names."""
-    place = next((one for one in config.backups if not one.scopes), None)
-    if place is None:
-        return None
-    from holdfast.backup.backups import Backups
-
-    return Backups(
-        store,
-        place.url,
-        region=place.region,
-        endpoint=place.endpoint,
-        encryption=place.encryption,
-    )
-
-
 def places_of(config: Configuration, given: Sequence[str | Path]) -> Sequence[str | Path]:
     """Where replicas are: as the document says, else the program, else the environment."""
     if config.replication is None:
         return ()
     return config.replication.urls or given or os.environ.get(REPLICAS, "").split()
-
-
-def replicas_of(
-    config: Configuration, store: Store, given: Sequence[str | Path]
-) -> Replicas | None:
-    """The replicas that a configuration wants, if their places are known."""
-    places = places_of(config, given)
-    if config.replication is None or not places:
-        return None
-    from holdfast.replicas.replicas import Replicas
-
-    return Replicas(store, places, factor=config.replication.factor)
-
-
-def _trouble(report: SyncReport) -> tuple[str, ...]:
-    return tuple(
-        f"replica {one.url}: {said}"
-        for one in report.replicas
-        for said in ((one.error,) if one.error is not None else one.findings)
-    )
 
 
 def opening(config: Configuration) -> dict[str, Any]:
@@ -473,8 +446,27 @@ def check_set_up(
             "store is an open one of the same face: that of holdfast.sync for "
             "holdfast.sync.recovery.set_up, that of holdfast.open for holdfast.recovery.set_up"
         )
-    _check_encryption(config, store)
-    _check_backup(config)
+    plain = not (config.key or os.environ.get("HOLDFAST_KEY"))
+    if store is not None:
+        plain = core_of(store).ring is None  # type: ignore[arg-type]
+    asks = [
+        f"checkpointing.policies {one.id}: encryption"
+        for one in config.policies
+        if one.demands_encryption
+    ]
+    asks += ["storage.backup.encryption" for one in config.backups if one.encryption]
+    if plain and asks:  # before a plain store is made
+        way = "the store is plain: give storage.primary.key, or HOLDFAST_KEY, when it is made"
+        raise ConfigurationError([f"{one}: {way}; or ask for none" for one in asks])
+    if store is not None and config.key is not None and plain:
+        raise ConfigurationError(["storage.primary.key: the store that was given is not encrypted"])
+    for one in config.backups:
+        from holdfast.backup.place import Place
+
+        try:
+            Place(one.url, region=one.region, endpoint=one.endpoint)
+        except InvalidInputError as error:
+            raise ConfigurationError([f"storage.backup: {error}"]) from None
     if config.replication is not None and (places := places_of(config, beside.replicas)):
         from holdfast.replicas.replicas import check_factor, check_urls
 
@@ -483,38 +475,6 @@ def check_set_up(
             check_factor(config.replication.factor, len(urls), "replication_factor")
         except InvalidInputError as error:
             raise ConfigurationError([f"synchronization.replicas: {error}"]) from None
-    if store is None:
-        return
-    if config.key is not None and core_of(store).ring is None:  # type: ignore[arg-type]
-        raise ConfigurationError(["storage.primary.key: the store that was given is not encrypted"])
-
-
-def _check_encryption(config: Configuration, store: Any) -> None:
-    """Refuse what asks for an encrypted store where it would be plain, before one is made."""
-    if store is None:
-        plain = not (config.key or os.environ.get("HOLDFAST_KEY"))
-    else:
-        plain = core_of(store).ring is None
-    asks = [
-        f"checkpointing.policies {one.id}: encryption"
-        for one in config.policies
-        if one.demands_encryption
-    ]
-    asks += ["storage.backup.encryption" for one in config.backups if one.encryption]
-    if plain and asks:
-        way = "the store is plain: give storage.primary.key, or HOLDFAST_KEY, when it is made"
-        raise ConfigurationError([f"{one}: {way}; or ask for none" for one in asks])
-
-
-def _check_backup(config: Configuration) -> None:
-    """Refuse backups that cannot be made, before a store is made for them."""
-    from holdfast.backup.place import Place
-
-    for one in config.backups:
-        try:
-            Place(one.url, region=one.region, endpoint=one.endpoint)
-        except InvalidInputError as error:
-            raise ConfigurationError([f"storage.backup: {error}"]) from None
 
 
 def put_in_force(
@@ -527,8 +487,8 @@ def put_in_force(
     policies, recovery = managed.policies, managed.recovery
     core, scope = policies._core, Scope("agent", config.agent_id)
     policies._check(config.policies)
-    found = _looked_at(core, scope, config.verification)
-    created, broken, findings = found.new, found.broken, found.findings
+    new, broken, findings = _looked_at(core, scope, config.verification)
+    created, notes = new, [*config.notes]
     for one in config.procedures:
         recovery._checked(one)  # all of them, before any is kept
     if config.procedures:
@@ -537,12 +497,23 @@ def put_in_force(
     current, in_force = 0, tuple[str, ...]()
     if not broken:
         try:
-            wanted = [*config.policies, *_off(config.policies)]
-            created = _write(policies, scope, wanted, initial or {}, new=found.new)
+            # Who names some policies wants those: the default ones are switched off.
+            named = {one.id for one in config.policies}
+            off = [one.id for one in DEFAULTS if named and one.id not in named]
+            wanted = [*config.policies, *(Policy(id, (), enabled=False) for id in off)]
+            created = _write(policies, scope, wanted, initial or {}, new=new)
             current = LineHandle(core, scope, "main").place()[2]
             in_force = tuple(one.id for one in policies.list(scope) if one.enabled)
         except StateIntegrityError as error:  # the level asked for no look at it before
             broken, findings = True, (*findings, str(error))
+    if config.replication is not None and managed.replicas is None:
+        how = f"name them in synchronization.replicas, by replicas=, or in {REPLICAS}"
+        notes.append(f"synchronization: nothing is copied yet, for no replicas are named; {how}")
+    # What a document says of a store, and does not matter, for an open one was given.
+    said = [config.url.partition(":")[2], config.key, config.signer, config.durability != "full"]
+    for part, there in (("storage.primary", any(said)), ("storage.cache", config.cache)):
+        if given and there:
+            notes.append(f"{part}: the store that was given is used, as it was opened")
     return SetUp(
         success=not broken,
         agent_id=config.agent_id,
@@ -560,76 +531,35 @@ def put_in_force(
         verification=config.verification,
         scrub_interval=config.scrub_interval,
         findings=findings,
-        notes=(
-            *config.notes,
-            *_lacking(managed, config),
-            *managed._trouble,
-            *_unused(config, given),
-        ),
+        notes=(*notes, *managed._trouble),
         initialized_at=core.clock.claimed() // 1000,
     )
 
 
-def _lacking(managed: Managed, config: Configuration) -> tuple[str, ...]:
-    """That replicas are wanted whose places nobody named."""
-    if config.replication is None or managed.replicas is not None:
-        return ()
-    how = f"name them in synchronization.replicas, by replicas=, or in {REPLICAS}"
-    return (f"synchronization: nothing is copied yet, for no replicas are named; {how}",)
-
-
-def _unused(config: Configuration, given: bool) -> tuple[str, ...]:
-    """What a document says of a store, and does not matter, for an open one was given."""
-    said = [config.url.partition(":")[2], config.key, config.signer, config.durability != "full"]
-    parts = [("storage.primary", any(said)), ("storage.cache", config.cache)] if given else []
-    note = "the store that was given is used, as it was opened"
-    return tuple(f"{part}: {note}" for part, there in parts if there)
-
-
-class _Found(NamedTuple):
-    new: bool
-    broken: bool
-    findings: tuple[str, ...]
-
-
-def _looked_at(core: Core, scope: Scope, level: str) -> _Found:
-    """Whether an agent is there, and is whole as far as a level asks for."""
+def _looked_at(core: Core, scope: Scope, level: str) -> tuple[bool, bool, tuple[str, ...]]:
+    """Whether an agent is new, whether it is broken, as far as a level asks for, and findings."""
     try:
         if not _is_there(core, scope):
-            lost = _lost(core) if level == "high" else ()
-            return _Found(not lost, bool(lost), lost)
-        if level == "low":
-            return _Found(False, False, ())
-        broken = unreadable(LineHandle(core, scope, "main"))
+            # Of a scope that the directory does not name, nobody can tell whose it was.
+            lost = tuple(
+                f"scope {number:x}: the directory does not name it; it may be this agent's"
+                for number in sorted(Tails(StoreHandle(core)).unlisted() if level == "high" else ())
+            )
+            return not lost, bool(lost), lost
+        broken = unreadable(LineHandle(core, scope, "main")) if level != "low" else None
         findings: tuple[str, ...] = (broken,) if broken else ()
         if level == "high":
-            findings = (
-                tuple(f"{one.place}: {one.message}" for one in verify_store(core, scope).findings)
-                or findings
-            )
-        return _Found(False, bool(broken), findings)
+            found = verify_store(core, scope).findings
+            findings = tuple(f"{one.place}: {one.message}" for one in found) or findings
+        return False, bool(broken), findings
     except StateIntegrityError as error:  # not even where it begins can be read
-        return _Found(False, True, (str(error),))
+        return False, True, (str(error),)
 
 
 def _is_there(core: Core, scope: Scope) -> bool:
     """Whether there is such a scope; one that was to be made here, and was refused, is not."""
     ledger = core.known(scope)
     return ledger is not None and (ledger.birth is None or core.current(scope) is not None)
-
-
-def _lost(core: Core) -> tuple[str, ...]:
-    """What is there of scopes that the directory does not name: nobody can tell whose it was."""
-    return tuple(
-        f"scope {number:x}: the directory does not name it; it may be this agent's"
-        for number in sorted(Tails(StoreHandle(core)).unlisted())
-    )
-
-
-def _off(given: Sequence[Policy]) -> list[Policy]:
-    """The default policies, switched off, where others are given: who names some wants those."""
-    named = {one.id for one in given}
-    return [Policy(one.id, (), enabled=False) for one in DEFAULTS if given and one.id not in named]
 
 
 def _write(

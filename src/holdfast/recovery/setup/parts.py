@@ -7,23 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
-from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from holdfast.access.audit import Audit
-from holdfast.checkpoints.policy.optimizer import Optimizer
-from holdfast.checkpoints.policy.policy import Policy
 from holdfast.checkpoints.retention import Retention
 from holdfast.checkpoints.scheduler import Scheduler
 from holdfast.errors import NotConfirmedError, ScopeNotFoundError, Unavailable
-from holdfast.recovery.report import RecoveryReport
 from holdfast.recovery.setup.alerts import (
     LAG,
     RATE,
@@ -34,7 +28,7 @@ from holdfast.recovery.setup.alerts import (
     recovery_time,
     sync_lag,
 )
-from holdfast.recovery.setup.configuration import BackupPlace, Configuration, OptimizerPlan
+from holdfast.recovery.setup.configuration import BackupPlace, Configuration
 from holdfast.recovery.setup.supervisor import FAILING, AgentPart, Chore, PartPlan
 from holdfast.recovery.watchdog import Watchdog
 from holdfast.store.inner import core_of, moment
@@ -56,9 +50,24 @@ def parts_of(managed: Managed, config: Configuration, beside: Beside) -> dict[st
         return PartPlan(about, lambda: Chore(core, name, interval, work, lease))
 
     looks: dict[str, Any] = {"states": [scope], "interval": every.watchdog, "lease": lease}
-    alerts = partial(_watch, managed, alerts_of(managed, config, beside))
+    alerts = alerts_of(managed, config, beside)
+
+    def watch() -> None:
+        managed.recovery._mend_notices()  # where alerts are kept, too
+        alerts.look()
+
+    def retain() -> None:
+        # What has to be confirmed stays; `health` says so.
+        with suppress(ScopeNotFoundError, NotConfirmedError):
+            Retention(store).run(scope)
+
+    def follow() -> None:
+        wrong = [f"{one.url}: {one.error}" for one in managed.synchronise().replicas if one.error]
+        if wrong:
+            raise Unavailable("; ".join(wrong))
+
     table = {
-        "alerts": chore("thresholds watched, and told of", "alerts", every.alerts, alerts),
+        "alerts": chore("thresholds watched, and told of", "alerts", every.alerts, watch),
         "audit": PartPlan("reads of sensitive values noted", lambda: Audit(store)),
         "watchdog": PartPlan(
             "failures found, and recovered", lambda: Watchdog(store, managed.recovery, **looks)
@@ -67,48 +76,24 @@ def parts_of(managed: Managed, config: Configuration, beside: Beside) -> dict[st
             "checkpoints of policies and schedules",
             lambda: Scheduler(store, policies=managed.policies, lease=lease),
         ),
-        "retention": chore(
-            "old checkpoints removed", "retention", every.retention, partial(_retain, managed)
-        ),
+        "retention": chore("old checkpoints removed", "retention", every.retention, retain),
         "expiry": chore("expired keys removed", "expiry", every.expiry, store.sweep),
     }
     if config.scrub_interval is not None:
         scrub = partial(managed._scrub_every, config.scrub_interval)
         table["scrubbing"] = PartPlan("the store verified, and healed", scrub)
     if managed.replicas is not None:
-        follow = partial(_follow, managed)
         table["replicas"] = chore("replicas brought up to date", "replicas", 1.0, follow)
     for plan in config.backups:
         made = partial(_export_scopes, managed, plan, config.key)
         made = made if plan.scopes else partial(_back_up, managed, plan)
         name = " ".join(("backups", *plan.scopes))
         table[name] = chore("backups made", name, plan.interval, made)
-    if (bounds := config.optimizer) is not None:
-        adapt = partial(adapt_intervals, managed, bounds, [])
-        about = "intervals of policies adapted"
-        table["optimizer"] = chore(about, "optimizer", bounds.interval, adapt)
     for id, make in beside.agents.items():
         state = store.agent(id)
         agent = partial(AgentPart, core, state.scope, *beside.run(state, make))
         table[f"agent {id}"] = PartPlan("run here", agent)
     return table
-
-
-def _retain(managed: Managed) -> None:
-    # What has to be confirmed stays; `health` says so.
-    with suppress(ScopeNotFoundError, NotConfirmedError):
-        Retention(managed.store).run(managed.state.scope)
-
-
-def _watch(managed: Managed, alerts: Alerts) -> None:
-    managed.recovery._mend_notices()  # where alerts are kept, too
-    alerts.look()
-
-
-def _follow(managed: Managed) -> None:
-    wrong = [f"{one.url}: {one.error}" for one in managed.synchronise().replicas if one.error]
-    if wrong:
-        raise Unavailable("; ".join(wrong))
 
 
 def _back_up(managed: Managed, plan: BackupPlace) -> float:
@@ -162,10 +147,10 @@ def alerts_of(managed: Managed, config: Configuration, beside: Beside) -> Alerts
         looks.append(FailureRate(managed.store, limits[RATE]))
     if TIME in limits:
         newest = partial(managed.recovery.reports, managed.state.scope, 1)
-        looks.append(recovery_time(managed.store, newest, limits[TIME]))
+        looks.append(partial(recovery_time, managed.store, newest, limits[TIME]))
     if LAG in limits and config.replication is not None:
         wanted = (config.replication.factor or 2) - 1
-        looks.append(sync_lag(managed.replicas, wanted, limits[LAG]))
+        looks.append(partial(sync_lag, managed.replicas, wanted, limits[LAG]))
     told = {"callback": beside.on_alert} if beside.on_alert is not None else {}
     alerts = Alerts(managed.store, looks, config.channels, told)
 
@@ -178,46 +163,3 @@ def alerts_of(managed: Managed, config: Configuration, beside: Beside) -> Alerts
 
     looks.append(parts)
     return alerts
-
-
-# ---- intervals that follow what happens ---------------------------------------------------------
-# They get longer where checkpoints cost, and shorter where recoveries lost what lay between them.
-
-
-def adapt_intervals(managed: Managed, plan: OptimizerPlan, looked: list[datetime]) -> list[Policy]:
-    """Set the intervals of an agent's policies, within the bounds; which were set.
-
-    If a recovery lost entries since the last look, those that lie between checkpoints are too many:
-    each interval is halved. Else the one policy is given a longer interval by which most is saved,
-    if anything is. Policies that no bounds name are left. `looked` keeps when it last looked.
-    """
-    scope, core, policies = managed.state.scope, core_of(managed.store), managed.policies
-    now = moment(core.clock.claimed())
-    since = looked.pop() if looked else now - timedelta(seconds=plan.interval)
-    looked.append(now)
-    recent = managed.recovery.reports(scope, 10)
-    lost = any(_lost(one) for one in recent if one.finished_at and one.finished_at >= since)
-    mine = {one.id: one for one in policies.list(scope) if one.enabled and one.id in plan.bounds}
-    if lost:
-        found = [_with(one, one.frequency.interval / 2) for one in mine.values()]
-    else:
-        proposed = (one.policy for one in Optimizer(managed.store).propose(scope))
-        found = [one for one in proposed if one.id in mine][:1]
-    made = []
-    for one in found:
-        least, most = plan.bounds[one.id]
-        wanted = _with(one, min(max(one.frequency.interval, least), most))
-        if wanted.frequency.interval != mine[one.id].frequency.interval:
-            if core.ring is None:  # a default one demands what a plain store has not
-                wanted = replace(wanted, encryption=None)
-            made.append(policies.set(scope, wanted))
-    return made
-
-
-def _with(policy: Policy, interval: float) -> Policy:
-    return replace(policy, frequency=replace(policy.frequency, interval=interval))
-
-
-def _lost(one: RecoveryReport) -> bool:
-    """Whether a recovery went back behind entries, as its report says."""
-    return re.match(r"\d", one.lost) is not None

@@ -95,22 +95,17 @@ class Chore(Job):
 
     def work(self) -> Any:
         """Do a turn, unless another process does it."""
-        if not self.acting:
-            self.end()
-            try:
+        try:
+            if not self.acting:
+                self.end()
                 asking = Asking(self._core, f"holdfast/{self._name}", self._duration, 0, None)
                 self._lease = asking.take()
-            except LeaseHeldError:  # another does it
-                return LOOK
-        lease = self._lease
-        if lease is None:
-            return LOOK
-        try:
-            with lease.fencing(), acting("holdfast", reason=self._name):
-                return self._turn()
-        except LeaseLostError:  # another does it from now on
+            if (lease := self._lease) is not None:
+                with lease.fencing(), acting("holdfast", reason=self._name):
+                    return self._turn()
+        except (LeaseHeldError, LeaseLostError):  # another does it, or does from now on
             self.end()
-            return LOOK
+        return LOOK
 
     def end(self) -> None:
         """Let another process take over."""
@@ -247,38 +242,25 @@ class Supervisor(Startable):
         except StoreClosedError:
             raise
         except Exception as error:  # whatever it is, it is tried again
-            part.made, why = None, f"{type(error).__name__}: {error}"
-            if not part.failing:
-                self._died(part, why)
-            part.error = why[:1000]
+            part.made, part.error = None, f"{type(error).__name__}: {error}"[:1000]
 
     def _turn(self) -> None:
         now = self._core.clock.ticks()
         for part in self._parts:
             wrong = part.wrong()
-            if wrong and not part.failing:
-                self._died(part, wrong)
-            elif wrong and now >= part.due:
-                self._again(part, wrong)
-            elif part.failing and part.worked():
+            if wrong and (not part.failing or now >= part.due):
+                part.error = wrong[:1000]
+                part.due, part.pause = now + part.pause, min(2 * part.pause, LONGEST_PAUSE)
+                if not part.failing:
+                    part.failing = True
+                    log.error("%s died, and is started again: %s", part.name, part.error)
+                    continue
+                part.restarts += 1
+                made, part.made = part.made, None
+                if made is not None:
+                    with suppress(HoldfastError):  # it is dead
+                        made.stop()
+                self._begin(part)  # whether it works then, later looks say
+            elif not wrong and part.failing and part.worked():
                 part.failing, part.pause = False, FIRST_PAUSE
                 log.warning("%s works again", part.name)
-
-    def _died(self, part: _Part, why: str) -> None:
-        part.failing, part.error = True, why[:1000]
-        self._put_off(part)
-        log.error("%s died, and is started again: %s", part.name, part.error)
-
-    def _put_off(self, part: _Part) -> None:
-        part.due = self._core.clock.ticks() + part.pause
-        part.pause = min(2 * part.pause, LONGEST_PAUSE)
-
-    def _again(self, part: _Part, why: str) -> None:
-        """Make it anew; whether it works then, later looks say."""
-        part.restarts, part.error = part.restarts + 1, why[:1000]
-        made, part.made = part.made, None
-        if made is not None:
-            with suppress(HoldfastError):  # it is dead
-                made.stop()
-        self._put_off(part)
-        self._begin(part)
