@@ -219,5 +219,5 @@ def test_processes_allocate_every_version_once(tmp_path: Path) -> None:
     )
     machine = sync.agents.Machine(place.open().agent("1"), ring)
     assert machine.validate() == ()
-    assert machine.replay(1).snapshot.state == machine.transitions()[-2].to_state
+    assert machine.replay(1).state == machine.transitions()[-2].to_state
     place.close()

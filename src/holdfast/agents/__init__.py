@@ -49,7 +49,7 @@ HOMES = {
     ),
     "holdfast.agents.machines.machine": "Machine MachineLimits",
     "holdfast.agents.machines.machine_records": (
-        "MachineIntent MachineRecovered MachineSnapshot MachineStep Replayed Transition"
+        "MachineIntent MachineRecovered MachineSnapshot MachineStep Transition"
     ),
     "holdfast.agents.mailbox": "Letter Mail Mailbox MailboxStatus",
     "holdfast.agents.retry": "RetryPolicy failure_kind",

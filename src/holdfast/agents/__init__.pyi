@@ -35,7 +35,6 @@ from holdfast.agents.machines.machine_records import MachineIntent as MachineInt
 from holdfast.agents.machines.machine_records import MachineRecovered as MachineRecovered
 from holdfast.agents.machines.machine_records import MachineSnapshot as MachineSnapshot
 from holdfast.agents.machines.machine_records import MachineStep as MachineStep
-from holdfast.agents.machines.machine_records import Replayed as Replayed
 from holdfast.agents.machines.machine_records import Transition as Transition
 from holdfast.agents.mailbox import Letter as Letter
 from holdfast.agents.mailbox import MailboxStatus as MailboxStatus
@@ -644,14 +643,12 @@ class Machine:
 
         The machine alone: `State.restore` puts back all of an agent.
         """
-    async def replay(
-        self, version: int, *, until: int | None = None, dry_run: bool = False
-    ) -> Replayed:
+    async def replay(self, version: int, *, until: int | None = None) -> MachineSnapshot:
         """Follow the log from a version on, up to a transition's number, and take up that place.
 
         Only transitions that succeeded; each must begin where the one before ended, else
-        `ReplayError` and nothing changes. Data and metadata are those that the last of them left.
-        Actions and work are not run.
+        `ReplayError` and nothing changes. Data and metadata are those that the last of them left,
+        and `replay_info` in the metadata says what was followed. Actions and work are not run.
         """
     async def clean(self, before: datetime | None = None) -> int:
         """Drop transitions from before a time (7 days ago) from the log; tells how many.

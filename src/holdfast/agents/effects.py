@@ -217,16 +217,11 @@ class Effects:
         `harmless` errors this attempt has surely done nothing, and it may be begun again; it is
         still unknown if an attempt before was.
         """
-        asked, errors = Asked.of(name, id, key, about), checked_errors(harmless)
-        doing = yield from self._begun(asked)
-        try:
+
+        def block(doing: Doing) -> Steps[None]:
             yield give(doing)
-        except BaseException as error:  # whatever ends it, it is noted that it may have happened
-            yield end(self._give_up, doing, error, errors)
-            raise
-        finally:
-            doing.over = True
-        yield end(self._done, doing)
+
+        yield from self._around(Asked.of(name, id, key, about), harmless, block)
 
     @steps
     def call(
@@ -247,15 +242,12 @@ class Effects:
         shape = signature(function)
         takes = len(shape.parameters)
         shape.bind(*[None][:takes])  # `TypeError` if it takes something else
-        asked, errors = Asked.of(name, id, key, about), checked_errors(harmless)
-        doing = yield from self._begun(asked)
-        try:
+
+        def work(doing: Doing) -> Steps[None]:
             if doing.due:
                 doing.result = yield ask(function, *[doing][:takes], what="what is called")
-        except BaseException as error:  # whatever ends it, it is noted that it may have happened
-            yield end(self._give_up, doing, error, errors)
-            raise
-        yield end(self._done, doing)
+
+        doing = yield from self._around(Asked.of(name, id, key, about), harmless, work)
         return doing.result
 
     @both
@@ -309,10 +301,23 @@ class Effects:
         made.__signature__ = shape.replace(parameters=seen)  # what a model is told to give
         return made
 
-    def _begun(self, asked: Asked) -> Steps[Doing]:
-        """An effect on its way; it is withdrawn if nobody is there any more to do it."""
-        begun = yield write(self._begin, asked, undo=lambda doing: self._end(doing, doing._before))
-        return begun  # type: ignore[no-any-return]
+    def _around(
+        self, asked: Asked, harmless: Any, work: Callable[[Doing], Steps[None]]
+    ) -> Steps[Doing]:
+        """Begin an effect, do it in steps, and end it; withdrawn if nobody is left to do it."""
+        errors = checked_errors(harmless)
+        doing: Doing = yield write(
+            self._begin, asked, undo=lambda doing: self._end(doing, doing._before)
+        )
+        try:
+            yield from work(doing)
+        except BaseException as error:  # whatever ends it, it is noted that it may have happened
+            yield end(self._give_up, doing, error, errors)
+            raise
+        finally:
+            doing.over = True
+        yield end(self._done, doing)
+        return doing
 
     @steps
     def plan(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,7 @@ RETRYABLE = (
 LONGEST_KIND = 64
 CAUSES = 10
 """How many causes of an error are looked at."""
+_STATUS = {408: "timeout", 504: "timeout", 429: "api_rate_limit"}
 _NETWORK = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN}
 
 
@@ -108,38 +109,24 @@ class RetryPolicy:
 
 def failure_kind(error: BaseException) -> str:
     """The kind of a failure, told by the error or by what it was raised from; empty if by none."""
-    for one in _causes(error):
+    one: BaseException | None = error
+    for _ in range(CAUSES):  # libraries wrap the one that says what happened
+        if one is None:
+            break
         kind = getattr(one, "kind", None)
         if isinstance(kind, str) and kind in RETRYABLE:
             return kind
-        found = _by_status(one) or _by_type(one)
-        if found:
+        # The status of an answer by HTTP, where clients of services put it.
+        status: Any = getattr(one, "status_code", None)
+        if status is None:
+            status = getattr(getattr(one, "response", None), "status_code", None)
+        told = ""
+        if type(status) is int:
+            told = _STATUS.get(status, "provider_error" if 500 <= status <= 599 else "")
+        if found := told or _by_type(one):
             return found
-    return ""
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An error and what it was raised from: libraries wrap the one that says what happened."""
-    one: BaseException | None = error
-    for _ in range(CAUSES):
-        if one is None:
-            return
-        yield one
         one = one.__cause__
-
-
-def _by_status(error: BaseException) -> str:
-    """By the status of an answer by HTTP, where clients of services put it."""
-    status: Any = getattr(error, "status_code", None)
-    if status is None:
-        status = getattr(getattr(error, "response", None), "status_code", None)
-    if type(status) is not int:
-        return ""
-    if status in (408, 504):
-        return "timeout"
-    if status == 429:
-        return "api_rate_limit"
-    return "provider_error" if 500 <= status <= 599 else ""
+    return ""
 
 
 def _by_type(error: BaseException) -> str:

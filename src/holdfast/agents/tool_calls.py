@@ -175,8 +175,7 @@ def _answered(
     """Add the answers of open calls; the message that follows, perhaps with answers in it."""
     blocks: list[Any] = []
     for one in waiting:
-        shaped, into = (_block, blocks) if one.shape == "blocks" else (_result, made)
-        into.append(shaped(one, answer(one)))
+        (blocks if one.shape == "blocks" else made).append(_result(one, answer(one)))
     if not blocks:
         return following
     if not isinstance(following, Mapping) or following.get("role") != "user":
@@ -188,6 +187,9 @@ def _answered(
 
 
 def _result(call: Call, answer: Answer) -> dict[str, Any]:
+    if call.shape == "blocks":
+        block = {"type": "tool_result", "tool_use_id": call.id, "content": answer.text}
+        return {**block, "is_error": True} if answer.failed else block
     if call.shape == "items":
         return {"type": "function_call_output", "call_id": call.id, "output": answer.text}
     if call.shape == "wrapped":
@@ -195,11 +197,6 @@ def _result(call: Call, answer: Answer) -> dict[str, Any]:
         body = {"type": "tool", "content": answer.text, "tool_call_id": call.id, "name": call.name}
         return {"type": "tool", "data": {**body, "status": status}}
     return {"role": "tool", "tool_call_id": call.id, "content": answer.text}
-
-
-def _block(call: Call, answer: Answer) -> dict[str, Any]:
-    block = {"type": "tool_result", "tool_use_id": call.id, "content": answer.text}
-    return {**block, "is_error": True} if answer.failed else block
 
 
 def _besides(message: Any, ids: Iterable[str]) -> list[Any]:

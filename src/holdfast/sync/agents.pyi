@@ -34,7 +34,6 @@ from holdfast.agents.machines.machine_records import MachineIntent as MachineInt
 from holdfast.agents.machines.machine_records import MachineRecovered as MachineRecovered
 from holdfast.agents.machines.machine_records import MachineSnapshot as MachineSnapshot
 from holdfast.agents.machines.machine_records import MachineStep as MachineStep
-from holdfast.agents.machines.machine_records import Replayed as Replayed
 from holdfast.agents.machines.machine_records import Transition as Transition
 from holdfast.agents.mailbox import Letter as Letter
 from holdfast.agents.mailbox import Mail as Mail

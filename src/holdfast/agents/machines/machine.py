@@ -22,7 +22,6 @@ from holdfast.agents.machines.machine_records import (
     MachineIntent,
     MachineRecovered,
     MachineSnapshot,
-    Replayed,
     Seen,
     Transition,
     wrong_in_log,
@@ -41,7 +40,6 @@ from holdfast.errors import (
 from holdfast.store.inner import ChangeParts, copied, own_step
 from holdfast.store.names.arguments import (
     check_count,
-    check_flag,
     check_limit,
     check_moment,
     check_text,
@@ -329,20 +327,13 @@ class Machine(Routines):
         return found
 
     @steps
-    def replay(
-        self,
-        version: int,
-        *,
-        until: int | None = None,
-        dry_run: bool = False,
-    ) -> Steps[Replayed]:
+    def replay(self, version: int, *, until: int | None = None) -> Steps[MachineSnapshot]:
         """Follow the log from a version on, up to a transition's number, and take up that place.
 
         Only transitions that succeeded; each must begin where the one before ended, else
-        `ReplayError` and nothing changes. Data and metadata are those that the last of them left.
-        Actions and work are not run.
+        `ReplayError` and nothing changes. Data and metadata are those that the last of them left,
+        and `replay_info` in the metadata says what was followed. Actions and work are not run.
         """
-        check_flag(dry_run, "dry_run")
         check_count(version, "a version")
         check_limit(until, "until")
         seen = yield from self._look_at_rest()
@@ -358,11 +349,9 @@ class Machine(Routines):
             "time": self._book.time(),
         }
         more = {"last_transition": last.id if last is not None else None, "replay_info": told}
-        wanted = replace(end, metadata={**end.metadata, **more})
-        if not dry_run:
-            yield from self._put(seen, wanted, "replay")
-            wanted = yield self._look(self._snapshot)
-        return Replayed(version, tuple(made), wanted, dry_run)
+        yield from self._put(seen, replace(end, metadata={**end.metadata, **more}), "replay")
+        snapshot: MachineSnapshot = yield self._look(self._snapshot)
+        return snapshot
 
     def _following(self, start: MachineSnapshot, until: int | None) -> list[Transition]:
         """Transitions after a version that succeeded; refused if there are too many, or one does

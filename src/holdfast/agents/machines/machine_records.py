@@ -177,18 +177,6 @@ class MachineRecovered:
     """Where the machine is now."""
 
 
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """What a replay did, or would do."""
-
-    from_version: int
-    transitions: tuple[Transition, ...]
-    """Those that were applied, in order."""
-    snapshot: MachineSnapshot
-    """Where the machine is now; of a dry run, where it would be."""
-    dry_run: bool = False
-
-
 @dataclass(slots=True)
 class MachineStep:
     """What guards, actions and work are given.

@@ -8,46 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.agents.machines.machine_records import DATA, MAIN, NOW, machine_key
 from holdfast.agents.state.components import SCHEMA
-from holdfast.checkpoints.locate import Compression, describe
+from holdfast.checkpoints.locate import Description, describe
 from holdfast.store.inner import handle_of, made, moment
 
 if TYPE_CHECKING:
     from holdfast.agents.state.agent_state import AgentState
-    from holdfast.checkpoints.create import Dependency
-
-LEVELS = {"full": "high", "references": "medium", "none": "none"}
-"""How far a checkpoint was looked at, as a level of verification."""
-
-
-@dataclass(frozen=True, slots=True)
-class StateMetadata:
-    """Where a captured state comes from and how long it is kept."""
-
-    checkpoint_type: str
-    trigger_event: str
-    parent_state: str | None
-    child_states: tuple[str, ...]
-    tags: tuple[str, ...]
-    priority: str
-    retention: dict[str, Any]
-    compression: Compression | None
-
-
-@dataclass(frozen=True, slots=True)
-class StateIntegrity:
-    """Whether a captured state is what was written."""
-
-    hash: str
-    """Commitment to the whole state."""
-    signature: str
-    """Key id of who signed it; empty if nobody did."""
-    checksum: str
-    """Hash of the checkpoint's entry, which covers all of the history before it."""
-    verification_level: str
-    """high (every value was read), medium (every record exists) or none"""
-    tamper_proof: bool
-    valid: bool
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +27,9 @@ class Captured:
     """Milliseconds since 1970."""
     components: dict[str, Any]
     """Those of which something was stored, as objects."""
-    metadata: StateMetadata
-    integrity: StateIntegrity
-    dependencies: tuple[Dependency, ...]
+    about: Description
+    """Where it comes from, how long it is kept, what it rests on, and whether it is what was
+    written: as `Checkpoints.inspect` says."""
 
 
 def capture(agent: AgentState, checkpoint: Any, verify: str) -> Captured:
@@ -81,26 +46,7 @@ def capture(agent: AgentState, checkpoint: Any, verify: str) -> Captured:
         identity.version if identity is not None else "",
         round(point.time.timestamp() * 1000),
         components,
-        StateMetadata(
-            point.type,
-            about.trigger,
-            about.parent,
-            about.children,
-            point.tags,
-            about.priority,
-            about.retention,
-            about.compression,
-        ),
-        StateIntegrity(
-            about.integrity.hash,
-            about.integrity.signed_by,
-            about.integrity.checksum,
-            LEVELS[about.integrity.verification],
-            about.integrity.tamper_proof,
-            about.integrity.valid,
-            about.integrity.reason,
-        ),
-        about.dependencies,
+        about,
     )
 
 

@@ -21,7 +21,14 @@ from typing import Any, Literal, Protocol
 
 from holdfast.agents.agent_keys import AGENT, CURRENT_TASK, MEMORY
 from holdfast.agents.state import shapes
-from holdfast.agents.state.checks import build, fields_of, is_structured, item_type, problems
+from holdfast.agents.state.checks import (
+    build,
+    fields_of,
+    is_structured,
+    item_type,
+    placed,
+    problems,
+)
 from holdfast.errors import (
     AgentValidationError,
     HoldfastError,
@@ -245,9 +252,7 @@ def _tasks(component: Component, source: Source) -> Any:
 
 def by_id(stack: Mapping[str, Any]) -> dict[str, Any]:
     """The tasks of a stack by their ids, plain data both."""
-    current = stack.get("current")
-    tasks = [task for place in shapes.TASK_PLACES for task in stack.get(place, ())]
-    return {task["id"]: task for task in [*tasks, *([current] if current else [])]}
+    return {task["id"]: task for _, task in placed(stack)}
 
 
 _FORMS: dict[str, Callable[[Component, Source], Any]] = {
