@@ -1125,7 +1125,7 @@ BUGS = (
     Bug(
         "a policy's checkpoint made though another process was faster",
         "checkpoints/checkpoint_group.py",
-        "if stage.checkpoint != checkpoint:",
+        "if stage.checkpoint != behind:",
         "if False:",
         "tests/store/test_policies.py::test_a_checkpoint_rests_on_the_one_its_policy_was_judged_by",
     ),

@@ -21,10 +21,11 @@ from __future__ import annotations
 from holdfast.exports import lazy, names_of
 
 HOMES = {
-    "holdfast.checkpoints.checkpoints": "CheckpointGroups Checkpoints",
+    "holdfast.checkpoints.checkpoints": "Checkpoints",
     "holdfast.checkpoints.export": "export_checkpoint",
     "holdfast.checkpoints.export_file": "Export",
     "holdfast.checkpoints.export_import": "Imported import_checkpoint inspect_export",
+    "holdfast.checkpoints.group": "CheckpointGroups",
     "holdfast.checkpoints.policy.optimizer": "Optimizer",
     "holdfast.checkpoints.policy.policies": "Policies",
     "holdfast.checkpoints.policy.policy": (

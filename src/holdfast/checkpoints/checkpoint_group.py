@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.checkpoints.create import check_dependencies, plan_request
-from holdfast.checkpoints.request import CheckpointRequest
+from holdfast.checkpoints.request import CheckpointRequest, checkpoint_request
 from holdfast.errors import (
     CheckpointNotFoundError,
     CheckpointValidationError,
@@ -32,17 +32,20 @@ from holdfast.store.inner import (
     LineHandle,
     Stage,
     StoreHandle,
-    Target,
     Ticket,
     beside_pruning,
+    handle_of,
     public_entry,
     settle_after,
 )
 from holdfast.store.names import rowkinds
+from holdfast.store.names.arguments import listed
 from holdfast.store.names.cause import cause_now
+from holdfast.store.names.face import faced, writes
 from holdfast.store.names.items import Checkpoint, Restored, said
 from holdfast.store.names.scope import Scope
 from holdfast.store.read.points import DELETED
+from holdfast.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,30 +55,6 @@ class Group:
     id: str
     name: str
     checkpoints: tuple[Checkpoint, ...]
-
-
-def create_group(handles: Sequence[LineHandle], request: CheckpointRequest) -> Group:
-    """Make a checkpoint in each of several timelines, in one commit."""
-    problems = request.problems()
-    places = {(handle.scope, handle.timeline) for handle in handles}
-    if not handles or len(places) < len(handles):
-        problems.append("a group has one or more states, each once")
-    if problems:
-        raise CheckpointValidationError(problems)
-    for handle in handles:
-        if handle.core.known(handle.scope) is None:  # perhaps misspelt; nothing is made of it
-            raise ScopeNotFoundError(
-                f"there is no scope {handle.scope} in this store; write to it before"
-            )
-    id_ = os.urandom(8).hex()
-
-    def step() -> Group:
-        plans: list[Any] = [plan_request(handle, request, group=id_) for handle in handles]
-        written = handles[0].core.run(Change([plan[0].targets[0] for plan in plans], cause_now()))
-        made = tuple(plan[1]([one]) for plan, one in zip(plans, written, strict=True))
-        return Group(id_, request.name, made)
-
-    return beside_pruning(step) if request.depends_on else step()
 
 
 def group_of(handle: StoreHandle, member: Checkpoint) -> Group:
@@ -104,29 +83,79 @@ def group_of(handle: StoreHandle, member: Checkpoint) -> Group:
     return Group(id_, member.name, tuple(found))
 
 
-def restore_group(
-    handle: StoreHandle, group: Group, *, verify: str, dependencies: str, reason: str | None
-) -> list[Restored]:
-    """Return to the states of a group, in one commit with all the backups."""
-    if not isinstance(group, Group):
-        raise InvalidInputError("a group is what `create` and `of` give")
-    lines = [handle.line(one.scope, one.timeline) for one in group.checkpoints]
-    for line, one in zip(lines, group.checkpoints, strict=True):
-        check_dependencies(line, one.metadata, dependencies)
+@faced
+class CheckpointGroups:
+    """Checkpoints over several scopes of one store, each made and restored in one commit."""
 
-    def step() -> list[Restored]:
-        plans: list[Any] = [
-            line.plan_restore(one, verify, reason, None)
-            for line, one in zip(lines, group.checkpoints, strict=True)
-        ]
-        change = Change([plan[0].targets[0] for plan in plans], cause_now(reason=reason))
-        written = handle.core.run(change)
-        return [plan[1]([one]) for plan, one in zip(plans, written, strict=True)]
+    def __init__(self, store: Store) -> None:
+        if not isinstance(store, Store):
+            raise InvalidInputError("CheckpointGroups takes a store of the same face")
+        self._handle = handle_of(store)
 
-    done = beside_pruning(step)
-    for line in lines:
-        settle_after(line)
-    return done
+    @writes
+    def create(
+        self,
+        states: Iterable[Any],
+        request: CheckpointRequest | str = "",
+        **fields: Any,
+    ) -> Group:
+        """One checkpoint in each state, at one moment; a state or a scope that is there."""
+        handles = [self._handle.of(state) for state in listed(states, "a group")]
+        asked = checkpoint_request(request, fields)
+        problems = asked.problems()
+        if not handles or len({(one.scope, one.timeline) for one in handles}) < len(handles):
+            problems.append("a group has one or more states, each once")
+        if problems:
+            raise CheckpointValidationError(problems)
+        for handle in handles:
+            if handle.core.known(handle.scope) is None:  # perhaps misspelt; nothing is made of it
+                raise ScopeNotFoundError(
+                    f"there is no scope {handle.scope} in this store; write to it before"
+                )
+        id_ = os.urandom(8).hex()
+
+        def step() -> Group:
+            plans: list[Any] = [plan_request(handle, asked, group=id_) for handle in handles]
+            change = Change([plan[0].targets[0] for plan in plans], cause_now())
+            written = self._handle.core.run(change)
+            made = tuple(plan[1]([one]) for plan, one in zip(plans, written, strict=True))
+            return Group(id_, asked.name, made)
+
+        return beside_pruning(step) if asked.depends_on else step()
+
+    def of(self, member: Checkpoint) -> Group:
+        """The group that a checkpoint is one of."""
+        return group_of(self._handle, member)
+
+    @writes
+    def restore(
+        self,
+        group: Group,
+        *,
+        verify: str = "full",
+        dependencies: str = "exist",
+        reason: str | None = None,
+    ) -> list[Restored]:
+        """Return to all states of a group, or to none."""
+        if not isinstance(group, Group):
+            raise InvalidInputError("a group is what `create` and `of` give")
+        lines = [self._handle.line(one.scope, one.timeline) for one in group.checkpoints]
+        members = list(zip(lines, group.checkpoints, strict=True))
+        for line, one in members:
+            check_dependencies(line, one.metadata, dependencies)
+
+        def step() -> list[Restored]:
+            plans: list[Any] = [
+                line.plan_restore(one, verify, reason, None) for line, one in members
+            ]
+            change = Change([plan[0].targets[0] for plan in plans], cause_now(reason=reason))
+            written = self._handle.core.run(change)
+            return [plan[1]([one]) for plan, one in zip(plans, written, strict=True)]
+
+        done = beside_pruning(step)
+        for line in lines:
+            settle_after(line)
+        return done
 
 
 # ---- group save ---------------------------------------------------------------------------------
@@ -217,26 +246,21 @@ def _plan(core: Core, one: Wanted) -> Saved | tuple[Ticket, Callable[[Any], Any]
     change.id = one.id
     target = change.targets[0]
     target.create = False
-    if one.behind is not None:
-        target.special = _behind(target, one.behind)
+    build, behind = target.special, one.behind
+    assert build is not None
+
+    def special(stage: Stage, body: Body) -> Any:
+        if stage.checkpoint != behind:
+            raise _Overtaken(f"{target.scope}: there is another checkpoint since")
+        return build(stage, body)
+
+    if behind is not None:
+        target.special = special
     return Ticket(change), finish, line.prefix
 
 
 class _Overtaken(Conflict):
     """There is a newer checkpoint."""
-
-
-def _behind(target: Target, checkpoint: int) -> Callable[[Stage, Body], Any]:
-    """Build it only where the newest checkpoint is still this one."""
-    build = target.special
-    assert build is not None
-
-    def special(stage: Stage, body: Body) -> Any:
-        if stage.checkpoint != checkpoint:
-            raise _Overtaken(f"{target.scope}: there is another checkpoint since")
-        return build(stage, body)
-
-    return special
 
 
 def _finished(core: Core, ticket: Ticket, finish: Callable[[Any], Any], prefix: bytes) -> Saved:

@@ -1,9 +1,11 @@
-"""Checkpoints of a state, and groups of them."""
+"""Checkpoints of a state."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 from holdfast.checkpoints import checkpoint_group as groups
 from holdfast.checkpoints import create as making
@@ -13,7 +15,6 @@ from holdfast.checkpoints.operation import Operating, OperationBlock, finish
 from holdfast.checkpoints.request import (
     CheckpointRequest,
     checkpoint_request,
-    group_members,
     locator,
     restore_request,
 )
@@ -33,11 +34,10 @@ from holdfast.store.names.face import (
     write,
     writes,
 )
-from holdfast.store.names.items import Checkpoint, Restored, Reverted
+from holdfast.store.names.items import Checkpoint, Reverted
 from holdfast.store.state import State
-from holdfast.store.store import Store
 
-_F = TypeVar("_F", bound=Callable[..., Any])
+_log = logging.getLogger("holdfast.checkpoints")
 
 
 @faced
@@ -72,8 +72,9 @@ class Checkpoints:
         try:
             yield ask(self._sync, done.checkpoint, what="sync")
         except Exception as error:  # the checkpoint is made; what is wrong is with the peers
-            return making.synchronized(done, error)
-        return making.synchronized(done, None)
+            _log.error("%s: not brought to the peers: %s", done.checkpoint_id, type(error).__name__)
+            return replace(done, sync_error=type(error).__name__)
+        return replace(done, synchronized=True)
 
     def locate(self, **where: Any) -> Checkpoint:
         """The newest checkpoint that fits: id, name, type, tag, trigger, at, before, valid.
@@ -104,13 +105,14 @@ class Checkpoints:
         asked.check()
         if asked.validate is not None:
             yield check(asked.validate, "validate")
-
-        def unvalidated(done: restoring.RestoreResult) -> None:
-            if asked.validate is not None:  # nobody is there any more to validate it
-                restoring.roll_back(self._handle, done, "cancelled")
-
         done: restoring.RestoreResult = yield write(
-            restoring.restore, self._handle, asked, undo=unvalidated
+            restoring.restore,
+            self._handle,
+            asked,
+            # Cancelled, nobody is there any more to validate it.
+            undo=lambda done: (
+                asked.validate and restoring.roll_back(self._handle, done, "cancelled")
+            ),
         )
         if asked.validate is not None:
             why, cause = None, None
@@ -187,42 +189,3 @@ class Checkpoints:
     def finish(self, checkpoint: Any, how: str) -> Reverted | None:
         """Decide about an operation that never ended: `revert` what it did, or `keep` it."""
         return finish(self._handle, making.held_one(self._handle, checkpoint, "operation"), how)
-
-
-@faced
-class CheckpointGroups:
-    """Checkpoints over several scopes of one store, each made and restored in one commit."""
-
-    def __init__(self, store: Store) -> None:
-        if not isinstance(store, Store):
-            raise InvalidInputError("CheckpointGroups takes a store of the same face")
-        self._handle = handle_of(store)
-
-    @writes
-    def create(
-        self,
-        states: Iterable[Any],
-        request: CheckpointRequest | str = "",
-        **fields: Any,
-    ) -> groups.Group:
-        """One checkpoint in each state, at one moment; a state or a scope that is there."""
-        handles = group_members(self._handle, states)
-        return groups.create_group(handles, checkpoint_request(request, fields))
-
-    def of(self, member: Checkpoint) -> groups.Group:
-        """The group that a checkpoint is one of."""
-        return groups.group_of(self._handle, member)
-
-    @writes
-    def restore(
-        self,
-        group: groups.Group,
-        *,
-        verify: str = "full",
-        dependencies: str = "exist",
-        reason: str | None = None,
-    ) -> list[Restored]:
-        """Return to all states of a group, or to none."""
-        return groups.restore_group(
-            self._handle, group, verify=verify, dependencies=dependencies, reason=reason
-        )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -37,8 +36,6 @@ from holdfast.store.inner import (
 )
 from holdfast.store.names import rowkinds
 from holdfast.store.names.items import Checkpoint, Entry
-
-_log = logging.getLogger("holdfast.checkpoints")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +106,6 @@ def create(
     )
 
 
-def synchronized(result: CheckpointResult, error: Exception | None) -> CheckpointResult:
-    """The result behind the attempt to bring it to the peers."""
-    if error is None:
-        return replace(result, synchronized=True)
-    _log.error("%s: not brought to the peers: %s", result.checkpoint_id, type(error).__name__)
-    return replace(result, sync_error=type(error).__name__)
-
-
 def make(handle: LineHandle, request: CheckpointRequest, **more: Any) -> Checkpoint:
     """The same, as the store gives it."""
 
@@ -135,7 +124,10 @@ def plan_request(handle: LineHandle, request: CheckpointRequest, **more: Any) ->
     plan = handle.plan_checkpoint(
         request.name, request.type, request.tags, request.description, metadata
     )
-    places = [_kept_now(handle, *one[:3]) for one in depends]
+    places = []
+    for scope, timeline, sequence, _ in depends:
+        points = StoreHandle(handle.core).line(scope, timeline).history.points
+        places.append((points.line(timeline), sequence, points.anchors(timeline, sequence)))
     target = plan[0].targets[0]
     made: Any = target.special
 
@@ -146,13 +138,6 @@ def plan_request(handle: LineHandle, request: CheckpointRequest, **more: Any) ->
 
     target.special = special
     return plan
-
-
-def _kept_now(
-    handle: LineHandle, scope: str, timeline: str, sequence: int
-) -> tuple[Timeline, int, int]:
-    points = StoreHandle(handle.core).line(scope, timeline).history.points
-    return points.line(timeline), sequence, points.anchors(timeline, sequence)
 
 
 def agent_id(handle: LineHandle) -> str:
@@ -176,31 +161,25 @@ def noted_dependencies(handle: LineHandle, on: Iterable[Any]) -> list[list[Any]]
     problems: list[str] = []
     for one in on:
         try:
-            found = _noted(handle, one)
+            scope, timeline, sequence = (
+                (one.scope, one.timeline, one.sequence)
+                if isinstance(one, Checkpoint | Entry)
+                else StoreHandle(handle.core).of(one).place()
+            )
+            if scope == handle.scope:
+                problems.append(f"{scope} cannot rest on itself")
+                continue
+            points = StoreHandle(handle.core).line(scope, timeline).history.points
+            timeline, sequence = points.find(one if hasattr(one, "hash") else sequence)
+            found = [str(scope), timeline, sequence, _hash_at(points.line(timeline), sequence)]
+            if not found[-1]:
+                problems.append(f"{scope} has no entry to rest on")
             noted += [] if found in noted else [found]
-        except CheckpointValidationError as error:
-            problems += error.problems
         except HoldfastError as error:
             problems.append(str(error))
     if problems:
         raise CheckpointValidationError(problems)
     return noted
-
-
-def _noted(handle: LineHandle, one: Any) -> list[Any]:
-    scope, timeline, sequence = (
-        (one.scope, one.timeline, one.sequence)
-        if isinstance(one, Checkpoint | Entry)
-        else StoreHandle(handle.core).of(one).place()
-    )
-    if scope == handle.scope:
-        raise CheckpointValidationError([f"{scope} cannot rest on itself"])
-    history = StoreHandle(handle.core).line(scope, timeline).history
-    timeline, sequence = history.points.find(one if hasattr(one, "hash") else sequence)
-    hash_ = _hash_at(history.points.line(timeline), sequence)
-    if not hash_:
-        raise CheckpointValidationError([f"{scope} has no entry to rest on"])
-    return [str(scope), timeline, sequence, hash_]
 
 
 def _hash_at(line: Timeline, sequence: int) -> str:
@@ -214,21 +193,21 @@ def _hash_at(line: Timeline, sequence: int) -> str:
 
 def dependencies_of(handle: LineHandle, metadata: Mapping[str, Any]) -> list[Dependency]:
     """What a checkpoint rests on, as it is now."""
-    return [_now(handle, *one) for one in depends_in(metadata)]
-
-
-def _now(handle: LineHandle, scope: str, timeline: str, sequence: int, hash_: str) -> Dependency:
-    try:
-        history = StoreHandle(handle.core).line(scope, timeline).history
-        then = history.points.view(*history.points.find(f"{timeline}@{sequence}"))
-        if _hash_at(then, sequence) != hash_:
-            return Dependency(scope, timeline, sequence, "missing")
-        same = index_of(then).hash == index_of(history.points.line()).hash
-    except (MissingError, InvalidInputError):
-        return Dependency(scope, timeline, sequence, "missing")
-    except StateIntegrityError:  # told of the dependency, not raised of this scope
-        return Dependency(scope, timeline, sequence, "damaged")
-    return Dependency(scope, timeline, sequence, "same" if same else "moved on")
+    found = []
+    for scope, timeline, sequence, hash_ in depends_in(metadata):
+        status = "missing"
+        try:
+            points = StoreHandle(handle.core).line(scope, timeline).history.points
+            then = points.view(*points.find(f"{timeline}@{sequence}"))
+            if _hash_at(then, sequence) == hash_:
+                same = index_of(then).hash == index_of(points.line()).hash
+                status = "same" if same else "moved on"
+        except (MissingError, InvalidInputError):
+            status = "missing"
+        except StateIntegrityError:  # told of the dependency, not raised of this scope
+            status = "damaged"
+        found.append(Dependency(scope, timeline, sequence, status))
+    return found
 
 
 def unmet(found: Iterable[Dependency], wanted: str) -> list[Dependency]:

@@ -152,17 +152,18 @@ class Source:
 
     def measure(self) -> tuple[int, int, bytes]:
         """Keys, bytes and SHA-256 of the content. Every value is read, and so checked."""
-        return self.reader.past_damage(lambda _: self._measure())
 
-    def _measure(self) -> tuple[int, int, bytes]:
-        keys, size, check = 0, 0, hashlib.sha256()
-        for found in self.slots():
-            keys += 1
-            for piece in self._record(*found):
-                safe_point()
-                size += len(piece)
-                check.update(piece)
-        return keys, size, check.digest()
+        def measured(_: Any) -> tuple[int, int, bytes]:
+            keys, size, check = 0, 0, hashlib.sha256()
+            for found in self.slots():
+                keys += 1
+                for piece in self._record(*found):
+                    safe_point()
+                    size += len(piece)
+                    check.update(piece)
+            return keys, size, check.digest()
+
+        return self.reader.past_damage(measured)
 
 
 def line_of(state: Any) -> LineHandle:
@@ -375,6 +376,7 @@ def json_parts(said: Description, source: Source, reveal: bool) -> Iterator[byte
 
 _VARINT, _DOUBLE, _BYTES = 0, 1, 2
 _WORD = (1 << 64) - 1
+_MOMENT = {1: "at", 2: "zone", 3: "name"}
 
 
 def protobuf_parts(said: Description, source: Source, reveal: bool) -> Iterator[bytes]:
@@ -407,16 +409,24 @@ def _value(part: Any) -> bytes:
         return _int(1, 1)
     if kind is bool:
         return _int(2, part)
+    if kind is int and -(1 << 63) <= part < 1 << 63:
+        return _int(3, (part << 1 ^ part >> 63) & _WORD)
     if kind is int:
-        return _whole(part)
+        return _bytes(4, part.to_bytes(part.bit_length() // 8 + 1, "big", signed=True))
     if kind is float:
         return _varint(5 << 3 | _DOUBLE) + struct.pack("<d", part)
     if kind is str:
-        return _text(part)
+        try:
+            return _bytes(6, part.encode())
+        except UnicodeEncodeError:
+            return _bytes(7, part.encode("utf-8", "surrogatepass"))
     if kind is bytes:
         return _bytes(8, part)
     if kind is datetime:
-        return _bytes(9, _moment(part))
+        found = tagged(part)["$time"]
+        said = {"at": found} if isinstance(found, str) else found
+        texts = [_bytes(n, said.get(name, "").encode()) for n, name in _MOMENT.items()]
+        return _bytes(9, b"".join([*texts, _int(4, part.fold)]))
     if kind is list:
         return _bytes(10, b"".join(_bytes(1, _value(one)) for one in part))
     if kind is Typed:
@@ -428,26 +438,6 @@ def _value(part: Any) -> bytes:
         return _int(14, 1)
     pairs = (_bytes(1, _value(key)) + _bytes(2, _value(one)) for key, one in part.items())
     return _bytes(11, b"".join(_bytes(1, pair) for pair in pairs))
-
-
-def _whole(number: int) -> bytes:
-    if -(1 << 63) <= number < 1 << 63:
-        return _int(3, (number << 1 ^ number >> 63) & _WORD)
-    return _bytes(4, number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True))
-
-
-def _text(text: str) -> bytes:
-    try:
-        return _bytes(6, text.encode())
-    except UnicodeEncodeError:
-        return _bytes(7, text.encode("utf-8", "surrogatepass"))
-
-
-def _moment(time: datetime) -> bytes:
-    found = tagged(time)["$time"]
-    said = {"at": found} if isinstance(found, str) else found
-    texts = [_bytes(n, said.get(name, "").encode()) for n, name in ((1, "at"), (2, "zone"))]
-    return b"".join([*texts, _bytes(3, said.get("name", "").encode()), _int(4, time.fold)])
 
 
 def _bytes(number: int, data: bytes) -> bytes:

@@ -461,9 +461,11 @@ class Content:
                 sink.value(key, self._value(size), meta)
             elif kind == BYTES:
                 self._bound(size, self._limits.long)
-                sink.pieces(key, self._pieces(size), meta)
+                lows = range(0, size, PIECE)
+                sink.pieces(key, (self._read(min(PIECE, size - low)) for low in lows), meta)
             elif kind == LIST:
-                sink.items(key, self._items(size), meta)
+                each = (self._read(4) for _ in range(size))
+                sink.items(key, (self._value(int.from_bytes(one, "big")) for one in each), meta)
             else:
                 raise damaged("has a record of a kind that is not known")
             keys, last = keys + 1, key
@@ -486,7 +488,16 @@ class Content:
             key, kind, size, meta = msgspec.msgpack.decode(packed, type=_HEAD)
             if check_key(key, owner=True) != key or size < 0:
                 raise ValueError
-            return key, kind, size, _checked_meta(meta)
+            found = read_meta(meta)
+            # What a key can have, written as it is written here.
+            for time in (found.expires, found.term):
+                if type(time) is not int or not 0 <= time <= LATEST:
+                    raise ValueError
+            if found.class_:
+                check_class(found.class_)
+            if found.pack() != meta:
+                raise ValueError
+            return key, kind, size, found
         except (msgspec.MsgspecError, ValueError, HoldfastError):
             raise damaged("has a record that cannot be read") from None
 
@@ -500,26 +511,3 @@ class Content:
     def _value(self, size: int) -> bytes:
         self._bound(size, self._limits.size)
         return self._read(size)
-
-    def _pieces(self, size: int) -> Iterator[bytes]:
-        while size:
-            piece = self._read(min(size, PIECE))
-            size -= len(piece)
-            yield piece
-
-    def _items(self, count: int) -> Iterator[bytes]:
-        for _ in range(count):
-            yield self._value(int.from_bytes(self._read(4), "big"))
-
-
-def _checked_meta(packed: bytes) -> Meta:
-    """What a record says of its key, if a key can have that."""
-    found = read_meta(packed)
-    times = (found.expires, found.term)
-    if any(type(time) is not int or not 0 <= time <= LATEST for time in times):
-        raise ValueError
-    if found.class_:
-        check_class(found.class_)
-    if found.pack() != packed:
-        raise ValueError
-    return found

@@ -19,7 +19,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from holdfast.checkpoints.export import Path, Source, line_of
@@ -62,7 +61,6 @@ from holdfast.store.inner import (
     derived,
     ended_if_it_fails,
     erased_ids,
-    handle_of,
     has_sealed,
     parse_declared,
     restore_state,
@@ -160,8 +158,11 @@ def import_checkpoint(
     from: all or nothing, sticky keys and declarations left alone, and `restore(result.backup)`
     undoes it. A scope that declares nothing gets the declarations of the file.
     """
-    handle = _writable(state)
+    handle = line_of(state)
+    if handle.reader.at is not None:
+        raise ReadOnlyError(f"{handle.scope}: a view of the past cannot be changed; fork it")
     core = handle.core
+    core.check_writable()
     check_flag(untrusted, "untrusted")
     check_count(limit, "limit")
     cause_now(reason=reason)  # refused now, if it cannot be one
@@ -180,13 +181,22 @@ def import_checkpoint(
             staged = _staged(handle, name, file, said, reason, rules)
             _check_erased(handle, said)
             safe_point()
-            alone = partial(
-                _left_alone,
-                moved=new and said.lineage != core.lineage,
-                own=export.scope == handle.scope,
-            )
+            moved = new and said.lineage != core.lineage
+            behind = TABLE.index.left_behind(own=export.scope == handle.scope)
+
+            def alone(stage: Stage) -> tuple[str, ...]:
+                # The file may hold that a restart is asked for, of another scope, and policies:
+                # each agent has its own. Who moves to another store takes along what was
+                # collected: nobody there has been given it.
+                left = (*sticky_of(stage), *behind)
+                return tuple(one for one in left if not (moved and one in TABLE.index.moves))
+
             done = restore_state(handle, staged, "references", reason, keep=alone)[0]
-    declared = _declared_now(state, declared)
+    if handle.reader.stored_keys(PREFIX):
+        declared = ()  # something is declared here
+    if declared:
+        with undivided():  # the state is that of the file by now
+            state.declare(*declared)
     return Imported(
         handle.scope,
         handle.timeline,
@@ -200,14 +210,6 @@ def import_checkpoint(
     )
 
 
-def _writable(state: State) -> LineHandle:
-    handle = line_of(state)
-    if handle.reader.at is not None:
-        raise ReadOnlyError(f"{handle.scope}: a view of the past cannot be changed; fork it")
-    handle.core.check_writable()
-    return handle
-
-
 def _checked(
     handle: LineHandle, file: ExportFile, said: Description, limit: int
 ) -> tuple[Export, tuple[Declaration, ...]]:
@@ -218,31 +220,15 @@ def _checked(
             f"this export holds {said.size} bytes, {limit} are taken at most; give limit= if "
             "you know that it is as large as it should be"
         )
-    export, declared = public_export(said, file.encrypted), _declarations(handle, said)
-    codec, foreign = handle.core.codec.plain_reader, said.lineage != handle.core.lineage
+    export, codec = public_export(said, file.encrypted), handle.core.codec.plain_reader
+    found = [(key, codec.decode(data)) for key, data in said.declared]
+    if not all(key.startswith(PREFIX) for key, _ in found):
+        raise damaged("declares under a key that is not for that")
+    declared = parse_declared(handle.scope, found, lambda data: data).all
+    foreign = said.lineage != handle.core.lineage
     Content(file, said, codec.limits).give(_Check(codec, foreign=foreign))
     file.rewind()
     return export, declared
-
-
-def _declared_now(state: State, declared: tuple[Declaration, ...]) -> tuple[Declaration, ...]:
-    """Declare what the file does, unless something is declared; what came to be."""
-    if handle_of(state).reader.stored_keys(PREFIX):
-        return ()
-    if declared:
-        with undivided():  # the state is that of the file by now
-            state.declare(*declared)
-    return declared
-
-
-def _left_alone(stage: Stage, *, moved: bool, own: bool) -> tuple[str, ...]:
-    """What stays as it is; the file may hold that a restart is asked for, of another scope.
-
-    So do the policies, unless they are its own: each agent has its own. Who moves to another store
-    takes along what was collected: nobody there has been given it.
-    """
-    alone = (*sticky_of(stage), *TABLE.index.left_behind(own=own))
-    return tuple(one for one in alone if not (moved and one in TABLE.index.moves))
 
 
 def _check_signer(said: Description, trusted: frozenset[bytes]) -> None:
@@ -264,20 +250,6 @@ def _check_erased(handle: LineHandle, said: Description) -> None:
             f"what is in this export was erased in this store, with {said.scope}; it stays erased: "
             "nothing was taken over"
         )
-
-
-def _declarations(handle: LineHandle, said: Description) -> tuple[Declaration, ...]:
-    """What the file declares, if this version can follow it."""
-    codec = handle.core.codec.plain_reader
-    found = [(key, codec.decode(data)) for key, data in said.declared]
-    if not all(key.startswith(PREFIX) for key, _ in found):
-        raise damaged("declares under a key that is not for that")
-    return parse_declared(handle.scope, found, lambda data: data).all
-
-
-def _run(handle: LineHandle, operations: list[Operation], reason: str) -> None:
-    target: Asked = (handle.scope, handle.timeline, operations, {}, None)
-    handle.core.run(build_change(handle.core, [target], cause=cause_now(reason=reason)))
 
 
 def _staged(
@@ -399,6 +371,9 @@ class _Stage:
 
     def flush(self) -> None:
         """Commit what waits."""
+        line = self._line
+        target: Asked = (line.scope, line.timeline, self._operations, {}, None)
         if self._operations:
-            _run(self._line, self._operations, self._reason)
+            cause = cause_now(reason=self._reason)
+            line.core.run(build_change(line.core, [target], cause=cause))
         self._operations, self._size = [], 0

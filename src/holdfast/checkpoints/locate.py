@@ -191,7 +191,12 @@ def _stretches(handle: LineHandle, at: int | None) -> Iterator[tuple[int, int]]:
     timeline, last = line.number, line.sequence if at is None else at
     while last > ledger.before:
         try:
-            origin = _origin(ledger, timeline, last)
+            # The newest restore or fork up to an entry, which the index saved last names.
+            saves, origin = rowkinds.line(b"S", ledger.number, timeline), 0
+            low, high = rowkinds.entry(saves, 0), rowkinds.entry(saves, last) + b"\0"
+            for key, row in ledger.storage.scan(low, high, limit=1, reverse=True):
+                save = read_save(ledger.open_row(key, row))
+                origin = rowkinds.sequence_of(key) if save.kind == BEFORE else save.origin
             first = origin
             key = rowkinds.entry(rowkinds.line(b"E", ledger.number, timeline), origin)
             came = (
@@ -208,16 +213,6 @@ def _stretches(handle: LineHandle, at: int | None) -> Iterator[tuple[int, int]]:
         timeline, last = came[1], came[2]
         if last <= ledger.before and not own:  # it came from outside
             timeline, last = line.number, before
-
-
-def _origin(ledger: Ledger, timeline: int, sequence: int) -> int:
-    """The newest restore or fork up to an entry, which the index saved last names; 0 if none."""
-    line = rowkinds.line(b"S", ledger.number, timeline)
-    low, high = rowkinds.entry(line, 0), rowkinds.entry(line, sequence) + b"\0"
-    for key, row in ledger.storage.scan(low, high, limit=1, reverse=True):
-        save = read_save(ledger.open_row(key, row))
-        return rowkinds.sequence_of(key) if save.kind == BEFORE else save.origin
-    return 0
 
 
 # ---- describe -----------------------------------------------------------------------------------
@@ -293,25 +288,26 @@ def describe(handle: LineHandle, which: Any, verify: str = "full") -> Descriptio
     found = history.checkpoint_at(timeline, sequence)
     looked = examine(handle, found, verify)
     about = found.metadata
-    lineage = Parents(handle)
-    root = _index(handle, found) if looked.valid else None
-    trees = history.points.line(timeline).ledger.trees
+    parents = parents_of(handle)
+    view = history.points.view
+    root = index_of(view(found.timeline, found.sequence)) if looked.valid else None
+    ledger = history.points.line(timeline).ledger
     needed = {one.checkpoint.id: one.why for one in held(handle.on(timeline))}
     read = root is not None and verify == "full"
     return Description(
         found,
         said(about, "trigger", ""),
-        lineage.parents.get(found.id),
-        tuple(id for id, parent in lineage.parents.items() if parent == found.id),
+        parents.get(found.id),
+        tuple(id for id, parent in parents.items() if parent == found.id),
         said(about, "priority", "medium"),
         said(about, "retention", {}),
         tuple(dependencies_of(handle, about)),
         needed.get(found.id, ""),
         said(about, "group", ""),
         stored_bytes(handle, found),
-        count_keys(trees, root) if root is not None else 0,
+        count_keys(ledger.trees, root) if root is not None else 0,
         root.size if root is not None else 0,
-        _compression(history.points.line(timeline).ledger, root) if read and root else None,
+        _compression(ledger, root) if read and root else None,
         Integrity(
             found.root,
             found.hash,
@@ -322,10 +318,6 @@ def describe(handle: LineHandle, which: Any, verify: str = "full") -> Descriptio
             bool(found.signed_by) and looked.valid and verify != "none",
         ),
     )
-
-
-def _index(handle: LineHandle, found: Checkpoint) -> Node:
-    return index_of(handle.history.points.view(found.timeline, found.sequence))
 
 
 def _compression(ledger: Ledger, root: Node) -> Compression:
@@ -348,43 +340,36 @@ def _compression(ledger: Ledger, root: Node) -> Compression:
     return Compression(dict(methods), stored)
 
 
-class Parents:
+def parents_of(handle: LineHandle) -> dict[str, str | None]:
     """Which checkpoint the state of each one comes from, over all timelines of a scope."""
+    ledger = handle.history.points.line().ledger
+    ancestry, names = Ancestry(ledger), {n: name for n, name, _, _ in handle.core.timelines(ledger)}
+    known: dict[int, list[int]] = {}
+    """Numbers of the entries that are checkpoints, by timeline, oldest first."""
+    for number, name in names.items():
+        with suppress(TimelineNotFoundError):  # it was ended, and has none
+            found = handle.on(name).history.points.statements()
+            known[number] = [sequence for _, sequence, _, _ in found][::-1]
 
-    def __init__(self, handle: LineHandle) -> None:
-        line = handle.history.points.line()
-        self._ancestry = Ancestry(line.ledger)
-        self._names = {n: name for n, name, _, _ in handle.core.timelines(line.ledger)}
-        self._known: dict[int, list[int]] = {}
-        """Numbers of the entries that are checkpoints, by timeline, oldest first."""
-        for number, name in self._names.items():
-            other = handle.on(name).history.points
-            found: list[int] = []
-            with suppress(TimelineNotFoundError):  # it was ended, and has none
-                found = [sequence for _, sequence, _, _ in other.statements()]
-            self._known[number] = found[::-1]
-        self.parents: dict[str, str | None] = {
-            self._id((number, sequence)): self._parent((number, sequence))
-            for number, found in self._known.items()
-            for sequence in found[::-1]
-        }
-
-    def _id(self, point: Point) -> str:
-        return f"{self._names[point[0]]}@{point[1]}"
-
-    def _parent(self, point: Point) -> str | None:
+    def parent(point: Point) -> str | None:
         last = point[1] - 1
         try:
             while True:
                 number = point[0]
-                origin = self._ancestry.origin(point)  # of what is kept, also if `last` is not
-                known = self._known.get(number, [])
-                at = bisect_right(known, last)
-                if at and known[at - 1] > origin:
-                    return self._id((number, known[at - 1]))
+                origin = ancestry.origin(point)  # of what is kept, also if `last` is not
+                made = known.get(number, [])
+                at = bisect_right(made, last)
+                if at and made[at - 1] > origin:
+                    return f"{names[number]}@{made[at - 1]}"
                 if not origin:
                     return None
-                _, point = next(self._ancestry.parents(number, origin, 0))
+                _, point = next(ancestry.parents(number, origin, 0))
                 last = point[1]
         except (PrunedError, StateIntegrityError):
             return None  # what lies between the two is pruned or damaged
+
+    return {
+        f"{names[number]}@{sequence}": parent((number, sequence))
+        for number, made in known.items()
+        for sequence in made[::-1]
+    }

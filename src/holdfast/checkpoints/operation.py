@@ -84,10 +84,6 @@ class Operating:
         if self.on_error not in OUTCOMES:
             raise InvalidInputError(f"on_error is {' or '.join(OUTCOMES)}")
 
-    def label(self) -> str:
-        """What names one run of it among all others."""
-        return f"{self.name}~{os.urandom(6).hex()}"
-
     def begin(self, handle: LineHandle, operation: str) -> Running:
         """Make the checkpoint to return to."""
         request = CheckpointRequest(
@@ -100,7 +96,11 @@ class Operating:
     def end(self, handle: LineHandle, running: Running, error: BaseException | None) -> None:
         """Let the checkpoint go, or undo what was done."""
         running.outcome = "failed"  # unless one of these is done
-        if not _there(handle, running.checkpoint):
+        try:
+            there = bool(handle.history.points.find(running.checkpoint))
+        except MissingError as missing:  # its scope is gone: it may have deleted it itself
+            there = isinstance(missing, PrunedError)
+        if not there:
             running.outcome = "completed" if error is None else "kept"
             if error is not None:
                 error.add_note(
@@ -120,16 +120,6 @@ class Operating:
                 error.add_note(f"{handle.scope}: left alone: {key}{one.why}")
 
 
-def not_undone(running: Running, wrong: Exception) -> str:
-    """What is noted of an operation that could not be undone."""
-    if isinstance(wrong, PrunedError):
-        return str(wrong)  # it never can, and says what is left to do
-    return (
-        f"{running.checkpoint.scope}: what it did could not be undone ({type(wrong).__name__}); "
-        f"checkpoint {running.checkpoint.id} is held, `finish` tries again"
-    )
-
-
 def check_operation(function: object, *, awaited: bool) -> None:
     """Refuse to decorate what would run behind the operation's end, or not at all inside of it."""
     check_function(function, "what an operation is around")
@@ -147,17 +137,6 @@ def check_operation(function: object, *, awaited: bool) -> None:
             "holdfast.checkpoints.Checkpoints, or the block `with checkpoints.operation(...)` "
             "inside of it"
         )
-
-
-def _there(handle: LineHandle, checkpoint: Checkpoint) -> bool:
-    """Whether the scope that an operation began with still is: it may have deleted it itself."""
-    try:
-        handle.history.points.find(checkpoint)
-    except PrunedError:
-        return True
-    except MissingError:
-        return False
-    return True
 
 
 def undo(handle: LineHandle, checkpoint: Checkpoint, operation: str) -> Reverted | None:
@@ -217,7 +196,13 @@ def _undo(
     if not numbers:
         return None, []
     if whole and alone:
-        return _go_back(handle, checkpoint, reason, head)
+        # The state before it, unless somebody else wrote behind the head.
+        keys = handle.history.differing(checkpoint)
+        change, finish = handle.plan_restore(checkpoint, "references", reason, head)
+        back: Restored = finish(handle.core.run(change))
+        settle_after(handle)
+        done = Reverted(handle.scope, handle.timeline, keys, [], back.sequence)
+        return done, [back.backup.id] if back.backup is not None else []
     done = revert_state(
         handle,
         correlation=None,
@@ -228,18 +213,6 @@ def _undo(
         operation=True,  # effects that were done, and letters, stay
     )
     return replace(done, left=[one for one in done.left if one.why != AS_BEFORE]), []
-
-
-def _go_back(
-    handle: LineHandle, checkpoint: Checkpoint, reason: str, head: int
-) -> tuple[Reverted, list[str]]:
-    """Restore the state before an operation, unless somebody else wrote behind the head."""
-    keys = handle.history.differing(checkpoint)
-    change, finish = handle.plan_restore(checkpoint, "references", reason, head)
-    back: Restored = finish(handle.core.run(change))
-    settle_after(handle)
-    done = Reverted(handle.scope, handle.timeline, keys, [], back.sequence)
-    return done, [back.backup.id] if back.backup is not None else []
 
 
 def part_of(inner: str | None, outer: str) -> bool:
@@ -282,7 +255,12 @@ class OperationBlock(AbstractContextManager[Running]):
 
     @steps
     def __enter__(self) -> Steps[Running]:
-        operation, operating, handle = self._begin(), self._operating, handle_of(self._state)
+        operating, handle = self._operating, handle_of(self._state)
+        if not self._busy.acquire(blocking=False):
+            raise InvalidInputError("this operation is running; make another for another block")
+        # What names one run of it among all others.
+        self._cause = acting(operation=f"{operating.name}~{os.urandom(6).hex()}")
+        operation = str(self._cause.__enter__().operation)
         try:
             self._running = yield write(
                 operating.begin,
@@ -306,12 +284,6 @@ class OperationBlock(AbstractContextManager[Running]):
         with self._ended(error) as running:
             yield end(self._operating.end, handle_of(self._state), running, error)
 
-    def _begin(self) -> str:
-        if not self._busy.acquire(blocking=False):
-            raise InvalidInputError("this operation is running; make another for another block")
-        self._cause = acting(operation=self._operating.label())
-        return str(self._cause.__enter__().operation)
-
     @contextmanager
     def _ended(self, error: BaseException | None) -> Iterator[Running]:
         """Around what ends the operation: what goes wrong there does not hide an error."""
@@ -321,7 +293,13 @@ class OperationBlock(AbstractContextManager[Running]):
         except Exception as wrong:
             if error is None:
                 raise
-            error.add_note(not_undone(self._running, wrong))
+            made = self._running.checkpoint
+            error.add_note(
+                str(wrong)  # it never can, and says what is left to do
+                if isinstance(wrong, PrunedError)
+                else f"{made.scope}: what it did could not be undone ({type(wrong).__name__}); "
+                f"checkpoint {made.id} is held, `finish` tries again"
+            )
         finally:
             self._over()
 

@@ -6,15 +6,14 @@ under the names of `OWN`; only what was given is written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.checkpoints.policy.policy import PRIORITIES
 from holdfast.errors import CheckpointValidationError, InvalidInputError, RestoreValidationError
-from holdfast.store.inner import LineHandle, StoreHandle
 from holdfast.store.names.arguments import (
     check_filters,
     check_flag,
@@ -91,20 +90,14 @@ class CheckpointRequest:
 
     def check(self) -> None:
         """Refuse what cannot be used, with all that is wrong."""
-        problems = self.problems()
-        if problems:
+        if problems := self.problems():
             raise CheckpointValidationError(problems)
 
     def own(self) -> dict[str, Any]:
         """What the metadata says of it besides the caller's own."""
-        said: dict[str, Any] = {}
-        if self.trigger:
-            said["trigger"] = self.trigger
-        if self.priority != "medium":
-            said["priority"] = self.priority
-        if self.retention:
-            said["retention"] = dict(self.retention)
-        return said
+        priority = self.priority if self.priority != "medium" else ""
+        said = {"trigger": self.trigger, "priority": priority}
+        return {k: v for k, v in {**said, "retention": dict(self.retention or {})}.items() if v}
 
 
 @dataclass(frozen=True)
@@ -132,7 +125,10 @@ class Locator:
             ),
             *_given(self.type, lambda type_: one_of(type_, TYPES, "a checkpoint is")),
             *_given(self.at, lambda time: check_moment(time, "at")),
-            *_given(_time(self.before), lambda time: check_moment(time, "before")),
+            *_given(
+                self.before if isinstance(self.before, datetime) else None,
+                lambda time: check_moment(time, "before"),
+            ),
             lambda: check_flag(self.valid, "valid"),
         )
 
@@ -186,8 +182,8 @@ class RestoreRequest:
         """All that is wrong with it; empty if it can be used."""
         return [
             *self.where.problems(),
+            *self._together(),
             *_found(
-                self._check_which,
                 lambda: one_of(self.verify, VERIFY, "verify is"),
                 lambda: one_of(self.dependencies, DEPENDENCIES, "dependencies is"),
                 *_each(self.keys, "keys", lambda key: check_key(key, owner=True)),
@@ -198,14 +194,12 @@ class RestoreRequest:
                 lambda: check_limit(self.if_head, "if_head"),
                 *_given(self.reason, lambda reason: check_text(reason, "the reason")),
                 *_given(self.validate, lambda function: check_function(function, "validate")),
-                self._check_together,
             ),
         ]
 
     def check(self) -> None:
         """Refuse what cannot be used, with all that is wrong."""
-        problems = self.problems()
-        if problems:
+        if problems := self.problems():
             raise RestoreValidationError(problems)
 
     @property
@@ -213,19 +207,16 @@ class RestoreRequest:
         """Whether only some keys go back."""
         return self.keys is not None or self.prefixes is not None
 
-    def _check_which(self) -> None:
+    def _together(self) -> Iterator[str]:
+        """What is wrong with fields beside each other."""
         if (self.point is None) == self.where.empty:
-            raise InvalidInputError("give a point, or say which checkpoint: one of the two")
-
-    def _check_together(self) -> None:
+            yield "give a point, or say which checkpoint: one of the two"
         if self.partial and not self.keys and not self.prefixes:
-            raise InvalidInputError(
-                "keys and prefixes name nothing to restore; without both, the whole state is"
-            )
+            yield "keys and prefixes name nothing to restore; without both, the whole state is"
         if self.past_damage and (self.partial or self.source is not None):
-            raise InvalidInputError("past_damage is for a restore of the whole state from itself")
+            yield "past_damage is for a restore of the whole state from itself"
         if self.dry_run is True and self.validate is not None:
-            raise InvalidInputError(
+            yield (
                 "a dry run restores nothing to validate; simulate(validate, …) runs it on what a "
                 "restore would leave"
             )
@@ -262,10 +253,6 @@ def _each(
 
 def _given(value: Any, check: Callable[[Any], Any]) -> list[Callable[[], Any]]:
     return [] if value is None else [lambda: check(value)]
-
-
-def _time(point: Any) -> datetime | None:
-    return point if isinstance(point, datetime) else None
 
 
 def one_of(value: object, known: Sequence[str], what: str) -> None:
@@ -326,41 +313,34 @@ def _check_retention(said: object) -> None:
 # Requests from the arguments of a call: what both faces share.
 
 
+_T = TypeVar("_T")
 _WHERE = {one.name for one in fields(Locator)}
 
 
 def checkpoint_request(request: Any, given: dict[str, Any]) -> CheckpointRequest:
     """A request from itself, or from a name and fields."""
-    made: CheckpointRequest = _made(CheckpointRequest, request, given, CheckpointValidationError)
-    return made
+    return _made(CheckpointRequest, request, given, CheckpointValidationError)
 
 
 def locator(given: dict[str, Any]) -> Locator:
     """A locator from its fields."""
-    made: Locator = _made(
-        Locator, given.pop("id", None), given, lambda wrong: InvalidInputError(*wrong)
-    )
-    return made
+    return _made(Locator, given.pop("id", None), given, lambda wrong: InvalidInputError(*wrong))
 
 
 def restore_request(request: Any, given: dict[str, Any]) -> RestoreRequest:
     """A request from itself, or from a point and fields, those of a locator among them."""
     if where := {name: given.pop(name) for name in given.keys() & _WHERE}:
         given["where"] = Locator(**where)
-    made: RestoreRequest = _made(RestoreRequest, request, given, RestoreValidationError)
-    return made
+    return _made(RestoreRequest, request, given, RestoreValidationError)
 
 
-def _made(kind: Any, first: Any, given: dict[str, Any], refused: Callable[[Any], Exception]) -> Any:
+def _made(
+    kind: type[_T], first: Any, given: dict[str, Any], refused: Callable[[Any], Exception]
+) -> _T:
     """What is given whole, or is made of its first field and others."""
-    known = [one.name for one in fields(kind)]
+    known = [one.name for one in fields(kind)]  # type: ignore[arg-type]
     if unknown := sorted(given.keys() - set(known)):
         raise refused([f"there is no {', '.join(unknown)} here; there is {', '.join(known)}"])
     if isinstance(first, kind) and given:
         raise refused(["give a request, or its fields: one of the two"])
-    return first if isinstance(first, kind) else kind(first, **given)
-
-
-def group_members(handle: StoreHandle, states: Any) -> list[LineHandle]:
-    """The timelines of states, or of scopes by their names."""
-    return [handle.of(state) for state in listed(states, "a group")]
+    return first if isinstance(first, kind) else kind(first, **given)  # type: ignore[call-arg]

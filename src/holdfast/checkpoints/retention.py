@@ -177,27 +177,13 @@ def _own(said: Any) -> RetentionRule | None:
     """What a checkpoint says itself; what cannot be used is no reason to remove it."""
     if not isinstance(said, Mapping):
         return None
+    age, seconds = None, said.get("max_age")
     try:
-        return RetentionRule(
-            _age(said.get("max_age")),
-            said.get("max_count"),
-            min_count=said.get("min_count", 0),
-        )
+        with suppress(OverflowError):  # longer than anything lasts: by its age it never goes
+            age = timedelta(seconds=seconds) if seconds is not None else None
+        return RetentionRule(age, said.get("max_count"), said.get("min_count", 0))
     except (InvalidInputError, TypeError, ValueError):
         return RetentionRule()
-
-
-def _age(seconds: Any) -> timedelta | None:
-    try:
-        return timedelta(seconds=seconds) if seconds is not None else None
-    except OverflowError:
-        return None  # longer than anything lasts: by its age it never goes
-
-
-def importance(one: Checkpoint) -> int:
-    """The rank of a checkpoint's priority."""
-    said = one.metadata.get("priority", "medium")
-    return PRIORITIES.index(said) if said in PRIORITIES else 1
 
 
 # ---- marks --------------------------------------------------------------------------------------
@@ -241,8 +227,7 @@ class Needs:
 
     def __init__(self, line: LineHandle) -> None:
         self._line = line
-        now = line.history.points.line()  # what begins after this is behind it
-        self._floor, self._before = now.floor, now.ledger.before
+        self._now = now = line.history.points.line()  # what begins after this is behind it
         self._found: dict[int, Need] = {}
         self.begun = now.sequence
         """Behind this entry nothing is pruned: undoing an operation takes all that it wrote, and
@@ -269,7 +254,7 @@ class Needs:
         timeline, _, number = id_.rpartition("@")
         if timeline != self._line.timeline or not number.isdecimal():
             return True  # nobody here can tell
-        return self._floor.holds(int(number), self._before)
+        return self._now.floor.holds(int(number), self._now.ledger.before)
 
 
 # ---- retention ----------------------------------------------------------------------------------
@@ -373,7 +358,14 @@ class Retention:
         done: list[Pruned] = []
         for left in reversed(range(ATTEMPTS)):
             try:
-                plan = self._to_run(what, confirm)
+                # As it is now, and no more than was asked for, if that is a plan.
+                asked = what if isinstance(what, RetentionPlan) else None
+                plan = self.plan(what if asked is None else asked.scope)
+                questions = (asked or plan).questions
+                if asked is not None:
+                    plan = _both(plan, asked)
+                if questions and not confirm:
+                    raise NotConfirmedError(f"{plan.scope}: {'; '.join(questions)}")
                 for line in plan.lines:
                     safe_point()
                     with suppress(TimelineNotFoundError):  # ended meanwhile
@@ -386,19 +378,12 @@ class Retention:
         forget_rests(self._line(plan.scope).history.points.line().ledger)
         return done
 
-    def _to_run(self, what: RetentionPlan | Any, confirm: bool) -> RetentionPlan:
-        """A plan as of now, and no more than was asked for, if that is a plan."""
-        asked = what if isinstance(what, RetentionPlan) else None
-        scope = what if asked is None else asked.scope
-        now = self.plan(scope)
-        plan = now if asked is None else _both(now, asked)
-        questions = (asked or now).questions
-        if questions and not confirm:
-            raise NotConfirmedError(f"{plan.scope}: {'; '.join(questions)}")
-        return plan
-
     def _prune(self, line: LineHandle, plan: LinePlan) -> Iterator[Pruned]:
-        if floor := plan.floor or _cut_short(line):
+        now = line.history.points.line()
+        cell = rowkinds.pruner(now.ledger.number)
+        # One whose pruning may not have come to its end goes on from its floor.
+        begun = now.ledger.storage.cells(cell, cell + b"\0", limit=1)
+        if floor := plan.floor or (now.floor.sequence if begun else 0):
             yield prune_state(
                 line,
                 floor,
@@ -428,7 +413,8 @@ class Retention:
         """What becomes of the checkpoints of a timeline, newest first."""
         cleared = self._cleared(main.scope)
         counted = Counter[Group]()
-        book = RuleBook(self._given, _said(main))
+        own = stored_policies(main) if main.scope.kind == "agent" else {}
+        book = RuleBook(self._given, {id_: one.retention.kept() for id_, one in own.items()})
         released: set[str] = set()
         history, breath = line.history, Breath()
         for at, sequence, envelope, body in history.points.statements():
@@ -532,21 +518,6 @@ class Retention:
         return self._handle.line(checkpoint.scope)
 
 
-def _said(main: LineHandle) -> dict[str, dict[str, float]]:
-    """What an agent's own policies say of their checkpoints now, by their ids."""
-    if main.scope.kind != "agent":
-        return {}
-    return {id_: policy.retention.kept() for id_, policy in stored_policies(main).items()}
-
-
-def _cut_short(line: LineHandle) -> int:
-    """The floor of a timeline whose pruning may not have come to its end; else 0."""
-    timeline = line.history.points.line()
-    cell = rowkinds.pruner(timeline.ledger.number)
-    begun = timeline.ledger.storage.cells(cell, cell + b"\0", limit=1)
-    return timeline.floor.sequence if begun else 0
-
-
 def _floor(line: LineHandle, needs: Needs, judged: tuple[Judged, ...], now: datetime | None) -> int:
     """The entry behind the newest checkpoint that goes, and what `Keep` declares."""
     head = line.place()[2]
@@ -569,8 +540,9 @@ def _judge(
     """Whether it stays by its rule, which counts so many newer ones."""
     if number < rule.min_count:
         return Judged(one, True, f"one of the newest {rule.min_count}")
-    least = rule.min_importance
-    if least is not None and importance(one) >= PRIORITIES.index(least):
+    least, has = rule.min_importance, one.metadata.get("priority")
+    rank = PRIORITIES.index(has if has in PRIORITIES else "medium")
+    if least is not None and rank >= PRIORITIES.index(least):
         return Judged(one, True, f"its priority is {least} or above")
     if rule.until_released:
         done = one.id in released

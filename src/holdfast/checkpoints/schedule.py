@@ -70,7 +70,14 @@ class Cron(msgspec.Struct, frozen=True, array_like=True, tag="cron"):
         """The first slot behind a moment; None if there is none in fifty years."""
         from cronsim import CronSim  # only who has such a schedule pays for loading it
 
-        start = datetime.fromtimestamp(moment, _zone(self.zone))
+        try:
+            zone = ZoneInfo(self.zone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise InvalidInputError(
+                "there is no such zone here; zones are named as in 'Europe/Berlin' (if none is "
+                "found, this machine has no zone database: install the package tzdata)"
+            ) from None
+        start = datetime.fromtimestamp(moment, zone)
         found = (int(slot.timestamp()) for slot in CronSim(self.expression, start))
         # In the hour that comes twice it begins with the first, though the second may be meant.
         return next((slot for slot in found if slot > moment), None)
@@ -115,24 +122,8 @@ def _checked_jitter(jitter: float, most: float) -> float:
     return float(jitter)
 
 
-def _zone(name: str) -> ZoneInfo:
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise InvalidInputError(
-            "there is no such zone here; zones are named as in 'Europe/Berlin' (if none is found, "
-            "this machine has no zone database: install the package tzdata)"
-        ) from None
-
-
 def _jitter(seconds: float) -> str:
     return f", jitter {seconds:g} s" if seconds else ""
-
-
-def shift(name: str, jitter: float) -> float:
-    """How much later than others a schedule runs: always the same for one name."""
-    part = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "big")
-    return jitter * part / (1 << 64)
 
 
 def waiting(when: Every, elapsed: float, moved: float, *, first: bool) -> float:
@@ -207,8 +198,10 @@ class Schedule(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def shift(self) -> float:
-        """By how many seconds its jitter makes it later."""
-        return shift(f"{self.name}\0{self.scope}", self.when.jitter)
+        """By how many seconds its jitter makes it later than others: always the same."""
+        name = f"{self.name}\0{self.scope}".encode()
+        part = int.from_bytes(blake2b(name, digest_size=8).digest(), "big")
+        return self.when.jitter * part / (1 << 64)
 
     @property
     def target(self) -> tuple[Any, ...]:
@@ -280,7 +273,9 @@ class Schedules:
 
         def made(before: bytes | None) -> bytes:
             nonlocal kept
-            old = self._read(key, before)
+            old = None
+            with suppress(DamagedRecordError):  # then it is replaced
+                old = self.decode(key, before) if before is not None else None
             if old is not None and old.scope is not None and old.target != new.target:
                 raise InvalidInputError(
                     f"there is a schedule {name!r} already, of something else: give this one "
@@ -291,11 +286,6 @@ class Schedules:
 
         self.cells.replace(name, made)
         return kept
-
-    def _read(self, key: bytes, before: bytes | None) -> Schedule | None:
-        with suppress(DamagedRecordError):  # then it is replaced
-            return self.decode(key, before) if before is not None else None
-        return None
 
     def remove(self, name: str) -> None:
         """Remove a schedule, also one that is damaged."""
@@ -337,7 +327,16 @@ class Schedules:
 
     def info(self, schedule: Schedule) -> ScheduleInfo:
         """What is told of a schedule."""
-        due = self._due(schedule, self.core.clock.claimed() / 1_000_000)
+        when, now = schedule.when, self.core.clock.claimed() / 1_000_000
+        due: float | None
+        if isinstance(when, Cron):
+            slot = next_slot(when, believed(schedule.done, int(now - schedule.shift)))
+            if slot is not None and slot + schedule.shift <= now:
+                slot = when.after(int(now))
+            due = None if slot is None else slot + schedule.shift
+        else:
+            moved = 0.0 if schedule.runs else schedule.shift
+            due = on_grid(when, schedule.at / 1_000_000 + moved, now)
         return ScheduleInfo(
             schedule.name,
             schedule.when,
@@ -350,17 +349,6 @@ class Schedules:
             schedule.retention,
             schedule.timeline,
         )
-
-    def _due(self, schedule: Schedule, now: float) -> float | None:
-        """About when a schedule is due, in seconds since 1970, behind now."""
-        when = schedule.when
-        if isinstance(when, Cron):
-            slot = next_slot(when, believed(schedule.done, int(now - schedule.shift)))
-            if slot is not None and slot + schedule.shift <= now:
-                slot = when.after(int(now))
-            return None if slot is None else slot + schedule.shift
-        moved = 0.0 if schedule.runs else schedule.shift
-        return on_grid(when, schedule.at / 1_000_000 + moved, now)
 
 
 def check_name(name: str, *, owner: bool = False) -> str:

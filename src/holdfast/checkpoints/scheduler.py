@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -52,10 +51,6 @@ from holdfast.store.names.items import Checkpoint
 from holdfast.store.names.scope import Scope
 from holdfast.store.names.threads import undivided
 from holdfast.store.store import Store
-
-if TYPE_CHECKING:
-    pass
-
 
 # ---- runner -------------------------------------------------------------------------------------
 # Running schedules: one runner among all processes, one timer.
@@ -139,8 +134,8 @@ class Runner:
         self._counted: bytes | None = None
         self._fresh = True
         """All cells have to be read again."""
-        self._look = 0.0
-        """When to look what others added."""
+        self.look = 0.0
+        """When to look what was added or removed."""
         self._offset = 0.0
         """By which the wall clock is ahead of the monotonic one."""
 
@@ -172,10 +167,6 @@ class Runner:
     def held(self) -> bool:
         """Whether this is the runner, as far as it knows."""
         return self._lease is not None and self._lease.held
-
-    def stir(self) -> None:
-        """Something was added or removed: look in the next turn."""
-        self._look = 0.0
 
     def release(self) -> None:
         """Let another be the runner.
@@ -209,11 +200,13 @@ class Runner:
     def _follow(self) -> None:
         """Take in what was added or removed, and a clock that was set."""
         ticks = self.core.clock.ticks()
-        if self._fresh or ticks >= self._look:
-            self._look = ticks + LOOK
+        if self._fresh or ticks >= self.look:
+            self.look = ticks + LOOK
             counted = self.schedules.cells.count()
             if self._fresh or counted != self._counted:
-                self._read()
+                before, self._entries = self._entries, {}
+                for key, row in self.schedules.cells.all():
+                    self._read(key, row, before.get(key))
                 self._counted, self._fresh = counted, False
         offset = self.core.clock.claimed() / 1_000_000 - ticks
         if abs(offset - self._offset) > STEP:
@@ -222,42 +215,36 @@ class Runner:
                 if isinstance(entry.schedule.when, Cron):
                     self._plan(entry)
 
-    def _read(self) -> None:
-        before, self._entries = self._entries, {}
-        for key, row in self.schedules.cells.all():
-            entry = before.get(key)
-            if entry is None or entry.cell != row:
-                try:
-                    entry = _Entry(key, row, self.schedules.open(key, row))
-                except StateIntegrityError:
-                    # The others still run; `verify` names it.
-                    _log.exception("a schedule cannot be read")
-                    continue
-                self._plan(entry)
-            self._entries[key] = entry
+    def _read(self, key: bytes, row: bytes, entry: _Entry | None) -> None:
+        if entry is None or entry.cell != row:
+            try:
+                entry = _Entry(key, row, self.schedules.open(key, row))
+            except StateIntegrityError:
+                # The others still run; `verify` names it.
+                _log.exception("a schedule cannot be read")
+                return
+            self._plan(entry)
+        self._entries[key] = entry
 
     def _plan(self, entry: _Entry) -> None:
         """Find out when a schedule is due, from how far it is said to be."""
         schedule, ticks = entry.schedule, self.core.clock.ticks()
-        if isinstance(schedule.when, Cron):
-            self._plan_cron(entry, schedule.when, ticks)
+        if not isinstance(schedule.when, Cron):
+            elapsed = (self.core.clock.claimed() - schedule.at) / 1_000_000
+            wait = waiting(schedule.when, elapsed, schedule.shift, first=not schedule.runs)
+            entry.due = ticks + wait
             return
-        elapsed = (self.core.clock.claimed() - schedule.at) / 1_000_000
-        wait = waiting(schedule.when, elapsed, schedule.shift, first=not schedule.runs)
-        entry.due = ticks + wait
-
-    def _plan_cron(self, entry: _Entry, when: Cron, ticks: float) -> None:
-        now = self._own_time(entry.schedule)
-        done = believed(entry.schedule.done, int(now))
-        entry.schedule = msgspec.structs.replace(entry.schedule, done=done)
+        now = self._own_time(schedule)
+        done = believed(schedule.done, int(now))
+        entry.schedule = msgspec.structs.replace(schedule, done=done)
         try:
-            slot = next_slot(when, done)
+            slot = next_slot(schedule.when, done)
         except InvalidInputError:  # no such zone on this machine
-            _log.exception("the schedule %r cannot be run here", entry.schedule.name)
+            _log.exception("the schedule %r cannot be run here", schedule.name)
             slot = None
         entry.due = math.inf
         if slot is not None:
-            entry.due = ticks + (entry.schedule.shift if slot <= now else slot - now)
+            entry.due = ticks + (schedule.shift if slot <= now else slot - now)
 
     def _own_time(self, schedule: Schedule) -> float:
         """The wall clock, set back by what jitter makes the schedule later."""
@@ -310,37 +297,41 @@ class Runner:
             entry.head = saved.head
             if isinstance(saved.error, LeaseLostError | StoreClosedError):
                 raise saved.error
-            ran.append(_ran(entry, saved))
+            error = type(saved.error).__name__ if saved.error is not None else None
+            run = _due_run(entry)
+            ran.append(
+                replace(run, outcome=saved.outcome, checkpoint=saved.checkpoint, error=error)
+            )
             if isinstance(saved.error, _PASSING):
-                self._again(entry)
+                # The storage could not serve: the same slot, after a while.
+                entry.due = self.core.clock.ticks() + entry.retry
+                entry.retry = min(2 * entry.retry, LAST_RETRY)
             elif saved.outcome in NOTHING:
                 entry.schedule = self._advanced(entry, runs=entry.schedule.runs)
                 self._next(entry, saved.again)
             else:
-                store.append((entry, ran[-1].error))
+                store.append((entry, error))
         self._store(store, lease)
         return ran
 
     def _asked(self, entry: _Entry) -> tuple[Wanted, Callable[[], None]] | Saved:
         """The checkpoint of a slot, and what to do once it is made; or why there is none."""
-        schedule = entry.schedule
+        schedule, run = entry.schedule, _due_run(entry)
         if schedule.scope is None:
             return Saved("absent")  # a job, of an older version
+        scope = Scope.parse(schedule.scope)
         try:
             if schedule.retention:
                 with suppress(ScopeNotFoundError):  # until there is one
-                    self.retention.run(schedule.scope)
+                    self.retention.run(scope)
                 return Saved("done")
             if schedule.policy is not None:
-                return self.engine.scheduled(Scope.parse(schedule.scope), schedule.policy)
+                return self.engine.scheduled(scope, schedule.policy)
         except HoldfastError as error:
             return Saved("failed", error=error)
-        return _wanted(entry), lambda: None
-
-    def _again(self, entry: _Entry) -> None:
-        """The storage could not serve: the same slot, after a while."""
-        entry.due = self.core.clock.ticks() + entry.retry
-        entry.retry = min(2 * entry.retry, LAST_RETRY)
+        metadata = {"trigger": "schedule", "schedule": run.schedule, "slot": run.slot}
+        wanted = Wanted(scope, schedule.timeline, run.schedule, "scheduled", metadata, run.id)
+        return wanted, lambda: None
 
     def _advanced(self, entry: _Entry, *, runs: int, failed: str | None = None) -> Schedule:
         """The schedule behind the slot that was run."""
@@ -377,32 +368,15 @@ class Runner:
         # The lease is lost, or one of them was removed or replaced: which, each says for itself.
         for swap in swaps:
             self.schedules.cells.advance([swap], lease)
-        if not self._still_mine(lease):
+        now = dict(self.core.storage.cells(lease.key, lease.key + b"\0"))
+        if now.get(lease.key) != lease.cell:
             raise lease.lost()
-
-    def _still_mine(self, lease: Lease) -> bool:
-        return dict(self.core.storage.cells(lease.key, lease.key + b"\0")).get(lease.key) == (
-            lease.cell
-        )
 
 
 def _due_run(entry: _Entry) -> Run:
     schedule = entry.schedule
     id = f"schedule/{schedule.id.hex()}/{entry.slot}"
     return Run(schedule.name, entry.slot, id)
-
-
-def _ran(entry: _Entry, saved: Saved) -> Run:
-    run = _due_run(entry)
-    error = type(saved.error).__name__ if saved.error is not None else None
-    return replace(run, outcome=saved.outcome, checkpoint=saved.checkpoint, error=error)
-
-
-def _wanted(entry: _Entry) -> Wanted:
-    schedule, run = entry.schedule, _due_run(entry)
-    metadata = {"trigger": "schedule", "schedule": run.schedule, "slot": run.slot}
-    scope = Scope.parse(schedule.scope or "")
-    return Wanted(scope, schedule.timeline, run.schedule, "scheduled", metadata, run.id)
 
 
 # ---- scheduler ----------------------------------------------------------------------------------
@@ -511,7 +485,7 @@ class Scheduler(Startable):
         self._stir()
 
     def _stir(self) -> None:
-        self._runner.stir()
+        self._runner.look = 0.0
         self._background.wake()
 
     def schedules(self) -> list[ScheduleInfo]:

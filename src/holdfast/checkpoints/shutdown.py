@@ -71,7 +71,16 @@ class ShutdownCheckpoints:
         for one in () if scopes is None else listed(scopes, "scopes"):
             self._lines[target_of(core, one)] = None
         self._noting = _Noting(self._lines) if scopes is None else None
-        self._participants = participations(core, participants)
+        if participants is not None and not isinstance(participants, Mapping):
+            raise InvalidInputError(
+                "participants are objects by their scopes, as in 'custom:queue'"
+            )
+        given = (participants or {}).items()
+        self._participants = [Participation(core, target, one) for target, one in given]
+        if len({one.line for one in self._participants}) < len(self._participants):
+            raise InvalidInputError(
+                "participants have a timeline each: what one holds is kept there"
+            )
         self._lines.update((one.line, None) for one in self._participants)
         self._signals = _Signals(_checked(signals), self.finish)
         self._lock = threading.Lock()
@@ -335,30 +344,13 @@ class Participation:
             _log.error("%s: what was collected is not kept: %s", self.line[0], error)
 
 
-def participations(core: Core, given: Mapping[Any, Participant] | None) -> list[Participation]:
-    """Those who take part, checked before anything begins."""
-    if given is None:
-        return []
-    if not isinstance(given, Mapping):
-        raise InvalidInputError("participants are objects by their scopes, as in 'custom:queue'")
-    made = [Participation(core, target, one) for target, one in given.items()]
-    if len({one.line for one in made}) < len(made):
-        raise InvalidInputError("participants have a timeline each: what one holds is kept there")
-    return made
-
-
 # ---- shutdown signals ---------------------------------------------------------------------------
 # Signals that a block takes from what they did so far, and gives back when it ends.
 #
 # Blocks may overlap and end in any order: one that ends while a later one has the signal is left
 # out from then on. A process that is forked has the handlers of its parent, but none of the threads
-# behind them: there the signals are given back before the first one can come, so that they end the
-# child, as whoever sends them expects, and tell the parent nothing.
-
-
-_taken: list[TakenSignals] = []
-"""What blocks of this process have taken, the newest last."""
-_held_back = threading.local()
+# behind them: there a signal does what it did before, so that it ends the child, as whoever sends
+# it expects, and tells the parent nothing.
 
 
 class TakenSignals:
@@ -370,19 +362,17 @@ class TakenSignals:
         self.numbers: dict[int, Any] = {}
         """The signals, and what each did before."""
         self._over = False
+        self._process = os.getpid()
 
     def take(self, numbers: Iterable[int]) -> None:
         """Be called on the signals."""
         check_main_thread()
-        _taken.append(self)
         for number in numbers:
             self.numbers[number] = signal.signal(number, self.handle)
 
     def give_back(self) -> None:
         """Let the signals do what they did; where others have taken them since, it is theirs."""
         self._over = True
-        if self in _taken:
-            _taken.remove(self)
         for number in self.numbers:
             if signal.getsignal(number) == self.handle:
                 signal.signal(number, self.before(number))
@@ -396,7 +386,7 @@ class TakenSignals:
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """The handler. Somebody who took the signal later may call it when the block is over."""
-        if self._over:
+        if self._over or os.getpid() != self._process:
             self.pass_on(number, frame)
         else:
             self._called(number, frame)
@@ -417,22 +407,17 @@ def check_main_thread() -> None:
         raise InvalidInputError("signals are taken by the main thread only; give signals=()")
 
 
+_mask = threading.local()
+
+
 def _hold_back() -> None:
-    """Let no signal come to the child before it has given them back: it may be sent at once."""
-    numbers = {number for one in _taken for number in one.numbers}
-    _held_back.mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers) if numbers else None
+    """Let no signal come to a child before it can hear one: it may be sent at once."""
+    _mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
 
 
 def _let_come() -> None:
-    if _held_back.mask is not None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, _held_back.mask)
-
-
-def _forked() -> None:
-    for one in reversed(_taken.copy()):
-        one.give_back()
-    _let_come()
+    signal.pthread_sigmask(signal.SIG_SETMASK, _mask.before)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_hold_back, after_in_parent=_let_come, after_in_child=_forked)
+    os.register_at_fork(before=_hold_back, after_in_parent=_let_come, after_in_child=_let_come)

@@ -103,7 +103,9 @@ class Optimizer:
 def _longer(policy: Policy, times: list[float], each: float, before: int) -> Iterator[Proposal]:
     """The first interval that is worth it; if none is, the one that saves most."""
     best: Proposal | None = None
-    for interval in _intervals(policy.frequency.interval):
+    now = policy.frequency.interval
+    interval = LEAST if now < LEAST else min(now * 2, MOST)
+    while now < interval <= MOST:  # each twice the one before, up to the longest that is tried
         other = replace(policy, frequency=replace(policy.frequency, interval=interval))
         fewer = len(times) - _left(times, interval / 1000)
         found = Proposal(other, before, round(fewer * each), fewer)
@@ -111,6 +113,7 @@ def _longer(policy: Policy, times: list[float], each: float, before: int) -> Ite
             best = found
         if found.saves >= WORTH * before:
             break
+        now, interval = interval, min(interval * 2, MOST)
     if best is not None and best.saves > 0:
         yield best
 
@@ -122,11 +125,3 @@ def _left(times: list[float], interval: float) -> int:
         if time > last:  # else the one that had to wait covers it
             count, last = count + 1, max(time, last + interval)
     return count
-
-
-def _intervals(now: float) -> Iterator[float]:
-    """Longer intervals, each twice the one before, up to the longest that is tried."""
-    interval = LEAST if now < LEAST else min(now * 2, MOST)
-    while now < interval <= MOST:
-        yield interval
-        now, interval = interval, min(interval * 2, MOST)

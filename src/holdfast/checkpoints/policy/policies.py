@@ -18,6 +18,7 @@ from holdfast.checkpoints.policy.policy import (
     CIPHER,
     DEFAULTS,
     EMPTY,
+    ERRORS,
     METRICS,
     OPERATORS,
     REPORTED,
@@ -45,7 +46,6 @@ from holdfast.checkpoints.policy.tracker import (
     NEVER,
     PolicyEvent,
     Tracker,
-    is_reported,
 )
 from holdfast.checkpoints.schedule import (
     LONGEST,
@@ -159,12 +159,10 @@ class Explained:
 def effective(core: Core, policy: Policy, *, own: bool) -> dict[str, str]:
     """What is in force of a policy's settings: the store decides for all that it writes, the
     policy for the exports of its checkpoints."""
-    setting = policy.compression
-    squeezed = (
-        "compressed as it fits" if setting is None else f"compressed with {setting.algorithm}"
-    )
-    if setting is not None and not setting.enabled:
-        squeezed = "not compressed"
+    setting, squeezed = policy.compression, "compressed as it fits"
+    if setting is not None:
+        enabled = f"compressed with {setting.algorithm}"
+        squeezed = enabled if setting.enabled else "not compressed"
     demanded = own and policy.demands_encryption
     return {
         "encryption": CIPHER if core.ring is not None else "off",
@@ -203,14 +201,11 @@ def _reading(tracker: Tracker, condition: Condition, now: float) -> Reading:
     elif value is None:
         why = f"{condition.metric} has no value in this process: record it"
     else:
-        why = f"{condition.metric} is {value:g}, {'' if met else 'not '}{_asked(condition)}"
-        if is_reported(condition.metric) and not met:
+        asked = str(condition).removeprefix(f"{condition.metric} ")
+        why = f"{condition.metric} is {value:g}, {'' if met else 'not '}{asked}"
+        if base_of(condition.metric) in (*REPORTED, ERRORS) and not met:
             why += " (counted in this process)"
     return Reading(condition, value, met, why)
-
-
-def _asked(condition: Condition) -> str:
-    return str(condition).removeprefix(f"{condition.metric} ")
 
 
 def _why(
@@ -265,7 +260,9 @@ class Policies(Closable):
         self._closed = False
         own = frozenset(listed(metrics, "metrics"))
         for name in own:
-            _check_metric(name)
+            check_text(name, "the name of a metric", 128, least=1)
+            if base_of(name) in _BUILT_IN:
+                raise InvalidInputError(f"{name!r} is a metric of Holdfast; choose another name")
         self._engine = Engine(self._core, tuple(listed(defaults, "defaults")), own)
         self._check(self._engine.defaults, plain_is_fine=True)
         if watch:
@@ -411,7 +408,16 @@ class Policies(Closable):
 
         With an event of your own: if this happened now, with the metrics that it brings along.
         """
-        _check_event(event)
+        if not isinstance(event, PolicyEvent):
+            raise InvalidInputError(
+                "an event is made with holdfast.checkpoints.PolicyEvent(type, name, metrics)"
+            )
+        if event.type not in EVENT_TYPES:
+            raise InvalidInputError(f"the type of an event is one of {', '.join(EVENT_TYPES)}")
+        check_text(event.name, "the name of an event", 128)
+        given = event.metrics
+        if not isinstance(given, Mapping) or not all(map(is_number, given.values())):
+            raise InvalidInputError("the metrics of an event are finite numbers by their names")
         tracker = self._engine.tracked(agent_scope(self._core, agent))
         return judged(self._engine.ready(tracker, event.metrics), event)
 
@@ -460,22 +466,3 @@ def agent_scope(core: Core, agent: Any) -> Scope:
             "agent's main state, or the name of its scope"
         )
     return line.scope
-
-
-def _check_event(event: object) -> None:
-    if not isinstance(event, PolicyEvent):
-        raise InvalidInputError(
-            "an event is made with holdfast.checkpoints.PolicyEvent(type, name, metrics)"
-        )
-    if event.type not in EVENT_TYPES:
-        raise InvalidInputError(f"the type of an event is one of {', '.join(EVENT_TYPES)}")
-    check_text(event.name, "the name of an event", 128)
-    given = event.metrics
-    if not isinstance(given, Mapping) or not all(map(is_number, given.values())):
-        raise InvalidInputError("the metrics of an event are finite numbers by their names")
-
-
-def _check_metric(name: object) -> None:
-    check_text(name, "the name of a metric", 128, least=1)
-    if base_of(name) in _BUILT_IN:
-        raise InvalidInputError(f"{name!r} is a metric of Holdfast; choose another name")

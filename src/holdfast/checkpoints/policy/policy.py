@@ -89,15 +89,15 @@ class Condition:
 
     def holds(self, value: float | None) -> bool:
         """Whether it is met; not if the value is not known, nor by an operator that is not."""
-        compare = operator.ge if self._passes else OPERATORS.get(self.operator)
+        compare = OPERATORS.get(self.operator)
+        if self.operator == "equals" and self.counted and self.threshold >= 1:
+            compare = operator.ge  # one that is more when it is looked at has been equal before
         return compare is not None and value is not None and compare(value, self.threshold)
 
     @property
-    def _passes(self) -> bool:
-        """Whether it is about a count that grows until there is a checkpoint: one that is more
-        when it is looked at has been equal before."""
-        counted = self.span is None and base_of(self.metric) in (OPERATIONS, *REPORTED)
-        return counted and self.operator == "equals" and self.threshold >= 1
+    def counted(self) -> bool:
+        """Whether it is about a count that grows until there is a checkpoint."""
+        return self.span is None and base_of(self.metric) in (OPERATIONS, *REPORTED)
 
     def __str__(self) -> str:
         within = f" within {self.span:g} ms" if self.span is not None else ""
@@ -110,9 +110,11 @@ class Condition:
     def problems(self, own: Collection[str]) -> Iterator[str]:
         """All that is wrong with it; `own` are the user's metrics."""
         kinds = METRICS.get(self.type) if isinstance(self.type, str) else None
+        told = self.type in REPORTED and isinstance(self.metric, str)
+        own_fits = told and (self.metric in own or base_of(self.metric) in (kinds or ()))
         if kinds is None:
             yield f"unknown type {self.type!r}; a condition is {', '.join(METRICS)}"
-        elif not self._fits(kinds, own):
+        elif self.metric not in kinds and not own_fits:
             more = " or one of your own, given as metrics=" if self.type in REPORTED else ""
             yield f"unknown metric {self.metric!r} of {self.type}; use {', '.join(kinds)}{more}"
         if not isinstance(self.operator, str) or self.operator not in OPERATORS:
@@ -126,13 +128,6 @@ class Condition:
                 yield "a time window is more than 0 ms and at most a year"
             elif base_of(self.metric) not in WINDOWED:
                 yield f"a time window is for {', '.join(WINDOWED)}, which count what happens"
-
-    def _fits(self, metrics: tuple[str, ...], own: Collection[str]) -> bool:
-        if not isinstance(self.metric, str):
-            return False
-        if self.type not in REPORTED:
-            return self.metric in metrics
-        return self.metric in own or base_of(self.metric) in metrics
 
 
 def base_of(metric: object) -> str:
@@ -188,12 +183,9 @@ class PolicyRetention:
 
     def kept(self) -> dict[str, float]:
         """What a checkpoint says of it, with the age in seconds."""
-        found: dict[str, float] = {}
-        if self.max_age is not None:
-            found["max_age"] = self.max_age / 1000
-        if self.max_count is not None:
-            found["max_count"] = self.max_count
-        return {**found, "min_count": self.min_count} if self.min_count else found
+        age = self.max_age / 1000 if self.max_age is not None else None
+        found = {"max_age": age, "max_count": self.max_count, "min_count": self.min_count or None}
+        return {name: bound for name, bound in found.items() if bound is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +281,16 @@ class Policy:
 
     def problems(self, own: Collection[str], *, encrypted: bool) -> list[str]:
         """All that is wrong with it in a store that is encrypted or not."""
-        found = [*self._named(), *self._conditions(own), *self._bounds()]
+        found = []
+        try:
+            check_text(self.id, "the id of a policy", 128, least=1)
+            check_key(self.key, owner=True)
+            check_text(self.name, "the name of a policy", 256)
+        except HoldfastError as error:
+            found.append(str(error))
+        if not isinstance(self.enabled, bool):
+            found.append("enabled is True or False")
+        found += [*self._conditions(own), *self._bounds()]
         if self.priority not in PRIORITIES:
             found.append(f"unknown priority {self.priority!r}; use {', '.join(PRIORITIES)}")
         for name in ("compression", "encryption"):
@@ -298,10 +299,17 @@ class Policy:
                 continue
             if not isinstance(setting, PolicySetting) or not isinstance(setting.enabled, bool):
                 found.append(f"{name} is PolicySetting(True or False, algorithm), or None")
-            elif name == "encryption":
-                found += _cipher(setting, encrypted)
-            elif setting.algorithm not in METHODS:
-                found.append(f"compression is {' or '.join(METHODS)}")
+            elif name == "compression":
+                if setting.algorithm not in METHODS:
+                    found.append(f"compression is {' or '.join(METHODS)}")
+            elif setting.algorithm != CIPHER:
+                found.append(f"encryption is {CIPHER}")
+            elif setting.enabled and not encrypted:
+                found.append(
+                    "it demands encryption, and this store is plain: create the store with a key"
+                )
+            elif encrypted and not setting.enabled:
+                found.append("it demands no encryption, and this store encrypts everything")
         return found
 
     def _conditions(self, own: Collection[str]) -> Iterator[str]:
@@ -318,20 +326,11 @@ class Policy:
             else:
                 yield f"condition {number}: conditions are made with Condition(...)"
 
-    def _named(self) -> Iterator[str]:
-        try:
-            check_text(self.id, "the id of a policy", 128, least=1)
-            check_key(self.key, owner=True)
-            check_text(self.name, "the name of a policy", 256)
-        except HoldfastError as error:
-            yield str(error)
-        if not isinstance(self.enabled, bool):
-            yield "enabled is True or False"
-
     def _bounds(self) -> Iterator[str]:
         if not isinstance(self.frequency, PolicyFrequency):
             yield "frequency is PolicyFrequency(interval, jitter)"
-        for name, value in _fields(self.frequency).items():
+        for name in PolicyFrequency.__slots__:
+            value = getattr(self.frequency, name, 0)
             if not is_number(value) or not 0 <= value <= LONGEST:
                 yield f"the {name} is from 0 ms to a year"
         if not isinstance(self.retention, PolicyRetention):
@@ -345,15 +344,6 @@ class Policy:
         least = self.retention.min_count
         if type(least) is not int or least < 0:
             yield "min_count is a whole number of at least 0"
-
-
-def _cipher(setting: PolicySetting, encrypted: bool) -> Iterator[str]:
-    if setting.algorithm != CIPHER:
-        yield f"encryption is {CIPHER}"
-    if setting.enabled and not encrypted:
-        yield "it demands encryption, and this store is plain: create the store with a key"
-    if not setting.enabled and encrypted:
-        yield "it demands no encryption, and this store encrypts everything"
 
 
 def invalid(problems: list[str]) -> PolicyValidationError:
@@ -404,10 +394,6 @@ def policy_of(one: Checkpoint) -> str:
 
 
 # reading plain data
-
-
-def _fields(setting: Any) -> dict[str, Any]:
-    return {name: getattr(setting, name) for name in getattr(setting, "__slots__", ())}
 
 
 def read_policy(data: Any) -> tuple[Policy | None, list[str]]:

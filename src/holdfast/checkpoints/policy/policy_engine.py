@@ -212,17 +212,16 @@ class Engine(Gate):
         """Wait until all that is due is done; False if that took too long."""
         end = time.monotonic() + (threading.TIMEOUT_MAX if timeout is None else timeout)
         self.catch_up()
-        while self._watching and self._busy():
+        while self._watching and not self.core.closed:
+            with self._lock:
+                due = self._alarms and self._alarms[0][0] <= self.core.clock.ticks()
+                if not (due or self._asked or self._turning.locked()):
+                    break
             if time.monotonic() > end:
                 return False
             self._background.wake()
             time.sleep(0.001)
         return True
-
-    def _busy(self) -> bool:
-        with self._lock:
-            due = self._alarms and self._alarms[0][0] <= self.core.clock.ticks()
-            return not self.core.closed and bool(due or self._asked or self._turning.locked())
 
     def _at(self, tracker: Tracker, ticks: float) -> None:
         """Do something for an agent at a time of the store's monotonic clock, instead of before."""
@@ -363,7 +362,7 @@ class Engine(Gate):
         """Make a checkpoint, which covers what was written since, too."""
         result = judged(ready, event)
         with self._lock:
-            wanted = self._wanted(tracker, ready[0], result, tracker.metrics.basis.checkpoint)
+            wanted = self._wanted(tracker, ready[0], result)
         with acting("holdfast.policies", reason=result.reason):
             saved = save_all(self.core, [wanted])[0]
         if saved.error is not None:
@@ -396,7 +395,7 @@ class Engine(Gate):
             ready = self.ready(tracker)
             ready = [one for one in tracker.policies if one is policy or one in ready]
             result = judged(ready, TIMER)
-            wanted = self._wanted(tracker, ready[0], result, tracker.metrics.basis.checkpoint)
+            wanted = self._wanted(tracker, ready[0], result)
             return wanted, partial(self._note, tracker, ready, result)
 
     def _note(self, tracker: Tracker, ready: list[Policy], result: Triggered) -> None:
@@ -404,24 +403,12 @@ class Engine(Gate):
             tracker.fired(ready, self.core.clock.ticks())
             self.fired.append((tracker.scope, result))
 
-    def _wanted(self, tracker: Tracker, policy: Policy, result: Triggered, behind: int) -> Wanted:
+    def _wanted(self, tracker: Tracker, policy: Policy, result: Triggered) -> Wanted:
         """The checkpoint that a policy asks for, behind the one that it was judged by."""
-        return Wanted(
-            tracker.scope,
-            "main",
-            "",
-            policy.type,
-            self._about(tracker, policy, result),
-            tags=(MADE_BY + policy.id,),
-            description=result.reason,
-            behind=behind,
-        )
-
-    def _about(self, tracker: Tracker, policy: Policy, result: Triggered) -> dict[str, Any]:
         now = self.core.clock.ticks()
         read = tracker.metrics.read
         readings = [{"condition": str(one), "value": read(one, now)} for one in policy.conditions]
-        about = {
+        about: dict[str, Any] = {
             "trigger": result.event.type,
             "policy": policy.id,
             "reason": result.reason,
@@ -435,7 +422,19 @@ class Engine(Gate):
         # A default one demands nothing: who is asked for a plain export may say that it is wanted.
         if policy.id in tracker.own and policy.demands_encryption:
             about["encryption"] = CIPHER
-        return {**about, "event": result.event.name} if result.event.name else about
+        if result.event.name:
+            about["event"] = result.event.name
+        made_by = (MADE_BY + policy.id,)
+        return Wanted(
+            tracker.scope,
+            "main",
+            "",
+            policy.type,
+            about,
+            tags=made_by,
+            description=result.reason,
+            behind=tracker.metrics.basis.checkpoint,
+        )
 
 
 def policy_book(handle: LineHandle) -> Book[PolicyRecord]:

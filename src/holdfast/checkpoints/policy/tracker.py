@@ -24,7 +24,6 @@ from holdfast.checkpoints.policy.policy import (
     OPERATIONS,
     PREFIX,
     RATIO,
-    REPORTED,
     SINCE,
     Condition,
     Policy,
@@ -179,7 +178,10 @@ class Metrics:
         """Count the keys that were written since this was last done."""
         for key in filter(counted, self.fresh):
             old = self.changed.get(key)
-            then = old[2] if old is not None else self._then(line, key)
+            then = old[2] if old is not None else None
+            if old is None and self.basis.root is not None:  # what it was at the last checkpoint
+                found = line.ledger.trees.find(self.basis.root, key)
+                then = found[1] if found is not None else None
             slot = line.slot(key)
             before = _size(key, then) if then is not None else 0
             now = 0
@@ -197,12 +199,6 @@ class Metrics:
                 self.changed[key] = (changed, growth, then)
         self.fresh.clear()
 
-    def _then(self, line: Timeline, key: str) -> bytes | None:
-        """What the value of a key was at the last checkpoint."""
-        root = self.basis.root
-        found = line.ledger.trees.find(root, key) if root is not None else None
-        return found[1] if found is not None else None
-
     def read(self, condition: Condition, now: float) -> float | None:
         """What a condition reads; None if that is not known here. `settle` first."""
         metric = condition.metric
@@ -213,15 +209,21 @@ class Metrics:
         if metric == MEMORY:
             return self.basis.size + self.growth
         if metric == ERRORS:
-            return self._error_rate(condition, now)
+            errors, done = self._within(ERRORS, condition, now), 0
+            if errors:
+                done = self._within(OPERATIONS, condition, now)
+            return errors / (errors + done) if errors else 0.0
         if condition.span is not None:
-            window = self.windows.get((metric, condition.span))
-            return window.total(now) if window is not None else 0
+            return self._within(metric, condition, now)
         if metric == OPERATIONS:
             return self.operations
         if base_of(metric) in (ACTIONS, EVENTS):
             return self.told[metric]
         return self.recorded.get(metric)
+
+    def _within(self, metric: str, condition: Condition, now: float) -> int:
+        window = self.windows.get((metric, condition.span or 0.0))
+        return window.total(now) if window is not None else 0
 
     def ratio(self) -> float:
         """Bytes changed since the last checkpoint by bytes of the state then."""
@@ -230,12 +232,6 @@ class Metrics:
         if not self.basis.size:
             return 1.0 if self.bytes else 0.0
         return self.bytes / self.basis.size
-
-    def _error_rate(self, condition: Condition, now: float) -> float:
-        assert condition.span is not None
-        counts = [self.windows.get((name, condition.span)) for name in (ERRORS, OPERATIONS)]
-        errors, done = (window.total(now) if window is not None else 0 for window in counts)
-        return errors / (errors + done) if errors else 0.0
 
 
 def _size(key: str, ref: bytes) -> int:
@@ -304,13 +300,9 @@ def measure(handle: LineHandle) -> Measured:
     changes = tree_changes(line.ledger.trees, below, index_of(view(handle.timeline, head)))
     keys = set(islice((key for key, _, _ in changes if counted(key)), MOST_KEYS))
     found = handle.history.entries(newest_first=True, low=first, high=head)
-    count = sum(_own(body.ops) for _, _, body in islice(found, MOST_ENTRIES))
+    count = sum(sum(map(counted, operations_in(b.ops))) for _, _, b in islice(found, MOST_ENTRIES))
     count += max(0, line.floor.sequence - (checkpoint or line.ledger.before))
     return Measured(basis, keys, count, head, _fired(handle, ticks, claimed))
-
-
-def _own(ops: Sequence[Any]) -> int:
-    return sum(map(counted, operations_in(ops)))
 
 
 def operations_in(ops: Sequence[Any]) -> list[str]:
@@ -442,10 +434,10 @@ class Tracker:
             self._met.setdefault(policy.id, now)
             if now >= self.ready_at(policy, now):
                 ready.append(policy)
-        if not self.active:
-            ready = []
-        self._plan(now)
-        return ready
+        self.due = NEVER
+        if self.active:
+            self.due = min((self._next(policy, now) for policy in self.policies), default=NEVER)
+        return ready if self.active else []
 
     def met(self, policy: Policy, now: float, given: Mapping[str, float] = NOTHING) -> bool:
         """Whether all conditions of a policy hold; `given` are metrics that are read elsewhere."""
@@ -492,42 +484,26 @@ class Tracker:
         for policy in policies:
             self._fired[policy.id] = now
             self._met.pop(policy.id, None)
-            if not any(map(_begins_anew, policy.conditions)):
+            # A checkpoint ends what waits for something to grow that is counted from there.
+            if not any(
+                (one.counted or one.metric in (SINCE, RATIO)) and one.operator in _RISING
+                for one in policy.conditions
+            ):
                 self._served.add(policy.id)
 
     # when to look again
-
-    def _plan(self, now: float) -> None:
-        self.due = NEVER
-        if self.active:
-            self.due = min((self._next(policy, now) for policy in self.policies), default=NEVER)
 
     def _next(self, policy: Policy, now: float) -> float:
         """When to look at a policy again; NEVER: when something is written or told."""
         for condition in policy.conditions:
             value = self.metrics.read(condition, now)
-            if not condition.holds(value):
-                return self._until(condition, value, now)
+            if condition.holds(value):
+                continue
+            threshold = condition.threshold
+            rising = condition.operator in _RISING and value is not None and value <= threshold
+            if condition.metric == SINCE and rising:  # behind it, by any rounding
+                return self.metrics.basis.since + threshold / 1000 + 0.001
+            # What a window holds grows when something happens, and gets less by itself.
+            less = condition.span is not None and not condition.operator.startswith("greater")
+            return now + POLL if less else NEVER
         return self.ready_at(policy, now)
-
-    def _until(self, condition: Condition, value: float | None, now: float) -> float:
-        metric, threshold = condition.metric, condition.threshold
-        rising = condition.operator in _RISING and value is not None and value <= threshold
-        if metric == SINCE and rising:
-            return self.metrics.basis.since + threshold / 1000 + 0.001  # behind it, by any rounding
-        # What a window holds grows when something happens, and gets less by itself.
-        less = condition.span is not None and not condition.operator.startswith("greater")
-        return now + POLL if less else NEVER
-
-
-def _begins_anew(condition: Condition) -> bool:
-    """Whether a checkpoint ends it: it waits for something to grow that is counted from there."""
-    since = condition.metric in (SINCE, RATIO) or (
-        condition.span is None and base_of(condition.metric) in (OPERATIONS, *REPORTED)
-    )
-    return since and condition.operator in _RISING
-
-
-def is_reported(metric: str) -> bool:
-    """Whether a metric counts what is reported in this process."""
-    return base_of(metric) in (*REPORTED, ERRORS)
