@@ -164,7 +164,8 @@ class Checkpoints:
         )
         try:
             answer = yield ask(function, State(trial), what="what it runs")
-            return (yield read(restoring.simulated, trial, done, answer))  # type: ignore[no-any-return]
+            diff = yield read(trial.diff, done.restored.sequence, None)
+            return restoring.Simulation(answer, trial.timeline, diff, done)
         except BaseException as error:  # whatever ends it, its timeline is not left behind
             yield end(end_after, error, trial, restoring.FAILED)
             raise

@@ -19,6 +19,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from holdfast.checkpoints.export import Path, Source, line_of
@@ -164,7 +165,6 @@ def import_checkpoint(
     core = handle.core
     core.check_writable()
     check_flag(untrusted, "untrusted")
-    check_count(limit, "limit")
     cause_now(reason=reason)  # refused now, if it cannot be one
     trusted = Trust.of(trust, None).keys if trust is not None else frozenset([core.public])
     with _opened(path, key) as (file, said):
@@ -181,19 +181,10 @@ def import_checkpoint(
             staged = _staged(handle, name, file, said, reason, rules)
             _check_erased(handle, said)
             safe_point()
-            moved = new and said.lineage != core.lineage
-            behind = TABLE.index.left_behind(own=export.scope == handle.scope)
-
-            def alone(stage: Stage) -> tuple[str, ...]:
-                # The file may hold that a restart is asked for, of another scope, and policies:
-                # each agent has its own. Who moves to another store takes along what was
-                # collected: nobody there has been given it.
-                left = (*sticky_of(stage), *behind)
-                return tuple(one for one in left if not (moved and one in TABLE.index.moves))
-
+            moved = TABLE.index.moves if new and said.lineage != core.lineage else ()
+            alone = partial(_left_alone, moved=moved, own=export.scope == handle.scope)
             done = restore_state(handle, staged, "references", reason, keep=alone)[0]
-    if handle.reader.stored_keys(PREFIX):
-        declared = ()  # something is declared here
+    declared = () if handle.reader.stored_keys(PREFIX) else declared
     if declared:
         with undivided():  # the state is that of the file by now
             state.declare(*declared)
@@ -210,10 +201,21 @@ def import_checkpoint(
     )
 
 
+def _left_alone(stage: Stage, *, moved: Sequence[str], own: bool) -> tuple[str, ...]:
+    """What stays as it is; the file may hold that a restart is asked for, of another scope.
+
+    So do the policies, unless they are its own: each agent has its own. Who moves to another store
+    takes along what was collected: nobody there has been given it.
+    """
+    alone = (*sticky_of(stage), *TABLE.index.left_behind(own=own))
+    return tuple(one for one in alone if one not in moved)
+
+
 def _checked(
     handle: LineHandle, file: ExportFile, said: Description, limit: int
 ) -> tuple[Export, tuple[Declaration, ...]]:
     """What a file says and declares, after all of it was read: it could be taken over."""
+    check_count(limit, "limit")
     _check_erased(handle, said)
     if said.size > limit:
         raise LimitExceededError(

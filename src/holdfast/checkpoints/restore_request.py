@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain, count
@@ -137,7 +137,8 @@ class Bringing:
         self.label = label
         self.keys = sorted({check_key(key, owner=True) for key in keys or ()})
         whole = keys is None and prefixes is None
-        self.prefixes = [""] if whole else _apart(prefixes or ())
+        named = (check_key(prefix + "*", owner=True)[:-1] for prefix in prefixes or ())
+        self.prefixes = [""] if whole else list(apart(named))
         self.cause = cause_now(reason=reason)
         self.sticky = sticky
         """Whether sticky keys and declarations come along, too."""
@@ -324,18 +325,18 @@ class Bringing:
     # writing
 
     def _operations(self, piece: list[Differs]) -> list[Operation]:
-        return [operation for one in piece for operation in self._written(one)]
-
-    def _written(self, one: Differs) -> list[Operation]:
-        other = self.instead.get(one.key)
-        if other is not None and other.key == one.key:
-            return [other]
-        if one.then is None:
-            own = Operation("delete", one.key)
-        else:
-            value = _plain(self.source.ledger, one.key, one.then)
-            own = Operation("set", one.key, value, terms_of(self._meta(one)))
-        return [own, other] if other is not None else [own]
+        found: list[Operation] = []
+        for one in piece:
+            other = self.instead.get(one.key)
+            found += [other] if other is not None else []
+            if other is not None and other.key == one.key:
+                continue
+            if one.then is None:
+                found.append(Operation("delete", one.key))
+            else:
+                value = _plain(self.source.ledger, one.key, one.then)
+                found.append(Operation("set", one.key, value, terms_of(self._meta(one))))
+        return found
 
     def _change(
         self, piece: list[Differs], now: Timeline | None, if_head: int | None, attempt: int
@@ -479,11 +480,6 @@ def _few(keys: Iterable[str], taken: Iterable[str], stage: Stage) -> list[str]:
     return found
 
 
-def _apart(prefixes: Sequence[str]) -> list[str]:
-    """Prefixes in normal form, none the beginning of another."""
-    return list(apart(check_key(prefix + "*", owner=True)[:-1] for prefix in prefixes))
-
-
 def _plain(ledger: Ledger, key: str, slot: Slot) -> Any:
     """A value in plain form: what is written again is exactly what was stored."""
     return ledger.value_of(key, slot, ledger.codec.plain_reader)
@@ -558,14 +554,21 @@ def restore(handle: LineHandle, request: RestoreRequest) -> RestoreResult:
     tried: list[Tried] = []
     point = request.point if request.point is not None else locate(source, request.where, tried)
     timeline, sequence = source.history.points.find(point)
-    about = _about(source, timeline, sequence)
+    about: dict[str, Any] = {}
+    with suppress(CheckpointNotFoundError):  # a point that is none says nothing
+        about = source.history.checkpoint_at(timeline, sequence).metadata if sequence else {}
     wanted = "ignore" if request.dry_run else request.dependencies
     dependencies = check_dependencies(handle, about, wanted)
     refused = unmet(dependencies, request.dependencies) if request.dry_run else []
-    if source.scope == handle.scope and not request.partial:
-        restored, written = _whole(handle, f"{timeline}@{sequence}", request)
-    else:
+    written: Written | None = None
+    point = f"{timeline}@{sequence}"
+    if source.scope != handle.scope or request.partial:
         restored, written = _bring(handle, source, timeline, sequence, request)
+    elif request.dry_run:
+        restored = handle.history.dry_restore(point, verify=request.verify)
+    else:
+        how = restore_past_damage if request.past_damage else restore_state
+        restored, written = how(handle, point, request.verify, request.reason, request.if_head)
     return RestoreResult(
         not refused,
         agent_id(handle),
@@ -581,23 +584,6 @@ def restore(handle: LineHandle, request: RestoreRequest) -> RestoreResult:
 
 def _source(handle: LineHandle, request: RestoreRequest) -> LineHandle:
     return StoreHandle(handle.core).of(request.source) if request.source is not None else handle
-
-
-def _about(source: LineHandle, timeline: str, sequence: int) -> dict[str, Any]:
-    """What the metadata of a point says, if it is a checkpoint."""
-    try:
-        return source.history.checkpoint_at(timeline, sequence).metadata if sequence else {}
-    except CheckpointNotFoundError:
-        return {}
-
-
-def _whole(
-    handle: LineHandle, point: str, request: RestoreRequest
-) -> tuple[Restored, Written | None]:
-    if request.dry_run:
-        return handle.history.dry_restore(point, verify=request.verify), None
-    how = restore_past_damage if request.past_damage else restore_state
-    return how(handle, point, request.verify, request.reason, request.if_head)
 
 
 def _bring(
@@ -719,11 +705,6 @@ def rehearse(handle: LineHandle, request: RestoreRequest) -> tuple[LineHandle, R
         return trial, restore(trial, there)
 
 
-def simulated(trial: LineHandle, done: RestoreResult, answer: Any) -> Simulation:
-    """What came of running a function on a rehearsed state."""
-    return Simulation(answer, trial.timeline, trial.diff(done.restored.sequence, None), done)
-
-
 # ---- restore past damage ------------------------------------------------------------------------
 # Going back past damage: sticky keys that cannot be read any more are those of the point.
 #
@@ -827,21 +808,17 @@ def restore_past_damage(
         with past_damage(handle, point, verify, reason) as way:
             change, finish = handle.plan_restore(way.point, verify, reason, if_head, True, way.keep)
             written = handle.core.run(change)
-        return _told(finish(written), point, way), written[0]
+        done = finish(written)
+        if way.damaged:  # told in terms of what was asked for
+            keys = ", ".join(way.damaged[:10]) + (" …" if len(way.damaged) > 10 else "")
+            done = replace(
+                done,
+                point=point,
+                left=tuple(sorted({*way.left, *done.left})),
+                passed_over=f"sticky keys that could not be read are those of {point}: {keys}",
+            )
+        return done, written[0]
 
     done = beside_pruning(step) if if_head is None else step()
     settle_after(handle)
     return done
-
-
-def _told(done: Restored, point: str, way: Way) -> Restored:
-    """What a restore did, in terms of what was asked for."""
-    if not way.damaged:
-        return done
-    keys = ", ".join(way.damaged[:10]) + (" …" if len(way.damaged) > 10 else "")
-    return replace(
-        done,
-        point=point,
-        left=tuple(sorted({*way.left, *done.left})),
-        passed_over=f"sticky keys that could not be read are those of {point}: {keys}",
-    )

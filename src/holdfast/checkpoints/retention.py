@@ -247,14 +247,15 @@ class Needs:
         """Ids that a checkpoint lets go: what it releases, and itself once all of that is gone."""
         ids = list(map(str, said(one.metadata, "releases", [])))
         yield from ids
-        if ids and one.type == "post_operation" and not any(map(self._there, ids)):
-            yield one.id
-
-    def _there(self, id_: str) -> bool:
-        timeline, _, number = id_.rpartition("@")
-        if timeline != self._line.timeline or not number.isdecimal():
-            return True  # nobody here can tell
-        return self._now.floor.holds(int(number), self._now.ledger.before)
+        if not ids or one.type != "post_operation":
+            return
+        for id_ in ids:
+            timeline, _, number = id_.rpartition("@")
+            if timeline != self._line.timeline or not number.isdecimal():
+                return  # nobody here can tell
+            if self._now.floor.holds(int(number), self._now.ledger.before):
+                return
+        yield one.id
 
 
 # ---- retention ----------------------------------------------------------------------------------
@@ -374,7 +375,12 @@ class Retention:
             except PrunedError:  # somebody else pruned further since it was planned
                 if not left:
                     raise
-        self._forget(plan)
+        # Take back that checkpoints were cleared which are gone now.
+        stay = {one.checkpoint.id for line in plan.lines for one in line.judged if one.stays}
+        cleared = self._cleared(plan.scope)
+        if over := sorted(cleared.keys() - stay):
+            gone = [Operation("delete", cleared[id_]) for id_ in over]
+            self._write(self._line(plan.scope), gone)
         forget_rests(self._line(plan.scope).history.points.line().ledger)
         return done
 
@@ -476,27 +482,15 @@ class Retention:
         """Ids of checkpoints that are to go, and the keys that say so."""
         return dict(marks_of(self._line(scope), "clear"))
 
-    def _forget(self, plan: RetentionPlan) -> None:
-        """Take back that checkpoints were cleared which are gone now."""
-        stay = {one.checkpoint.id for line in plan.lines for one in line.judged if one.stays}
-        cleared = self._cleared(plan.scope)
-        if over := sorted(cleared.keys() - stay):
-            gone = [Operation("delete", cleared[id_]) for id_ in over]
-            self._write(self._line(plan.scope), gone)
-
     def _mark(self, kind: str, checkpoint: Checkpoint, reason: str) -> None:
         """Mark a checkpoint; refused if it is gone by the time of the commit."""
         # No book: a mark is a text, not a mapping, and its change stands on the checkpoint's entry.
-        main = self._main(checkpoint)
+        main, key = self._marking(kind, checkpoint)
         check_text(reason, "the reason", 1000)
-        main.history.points.find(checkpoint)
-        key = mark_key(main, kind, checkpoint.id)
         beside_pruning(lambda: self._write(main, [Operation("set", key, reason)], checkpoint))
 
     def _unmark(self, kind: str, checkpoint: Checkpoint) -> bool:
-        main = self._main(checkpoint)
-        main.history.points.find(checkpoint)
-        key = mark_key(main, kind, checkpoint.id)
+        main, key = self._marking(kind, checkpoint)
         if main.reader.get(key) is None:
             return False
         self._write(main, [Operation("delete", key)])
@@ -510,12 +504,15 @@ class Retention:
             stand(main, change, on)
         main.core.run(change)
 
-    def _main(self, checkpoint: Checkpoint) -> LineHandle:
+    def _marking(self, kind: str, checkpoint: Checkpoint) -> tuple[LineHandle, str]:
+        """Where the mark of a checkpoint that is there stands, and its key."""
         if not isinstance(checkpoint, Checkpoint):
             raise InvalidInputError(
                 "give a checkpoint, as checkpoint() and checkpoints() return it"
             )
-        return self._handle.line(checkpoint.scope)
+        main = self._handle.line(checkpoint.scope)
+        main.history.points.find(checkpoint)
+        return main, mark_key(main, kind, checkpoint.id)
 
 
 def _floor(line: LineHandle, needs: Needs, judged: tuple[Judged, ...], now: datetime | None) -> int:

@@ -126,6 +126,12 @@ def _jitter(seconds: float) -> str:
     return f", jitter {seconds:g} s" if seconds else ""
 
 
+def shift(name: str, jitter: float) -> float:
+    """How much later than others a schedule or a policy runs: always the same for one name."""
+    text = name.encode("utf-8", "surrogatepass")
+    return jitter * int.from_bytes(blake2b(text, digest_size=8).digest(), "big") / (1 << 64)
+
+
 def waiting(when: Every, elapsed: float, moved: float, *, first: bool) -> float:
     """Seconds until an interval is over of which so many are said to have passed.
 
@@ -198,10 +204,8 @@ class Schedule(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def shift(self) -> float:
-        """By how many seconds its jitter makes it later than others: always the same."""
-        name = f"{self.name}\0{self.scope}".encode()
-        part = int.from_bytes(blake2b(name, digest_size=8).digest(), "big")
-        return self.when.jitter * part / (1 << 64)
+        """By how many seconds its jitter makes it later."""
+        return shift(f"{self.name}\0{self.scope}", self.when.jitter)
 
     @property
     def target(self) -> tuple[Any, ...]:

@@ -235,24 +235,18 @@ class Group(Command, click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            meant = self._meant(ctx, args[0])
-            if meant is None:
+            from difflib import get_close_matches
+
+            known, root, word = self.list_commands(ctx), ctx.find_root(), args[0]
+            top = root.command.list_commands(root) if isinstance(root.command, Group) else []
+            # By another word for it, here or of the program itself, else by closeness.
+            meant = [one for one in (SAME.get(word),) if one in known]
+            meant += [f"holdfast {one}" for one in (SAME.get(word), word) if one in top]
+            meant += get_close_matches(word, known, 1)
+            if not meant:
                 raise
-            text = f"No such command {args[0]!r}. Did you mean {meant!r}?"
+            text = f"No such command {word!r}. Did you mean {meant[0]!r}?"
             raise click.UsageError(text, ctx) from error
-
-    def _meant(self, ctx: click.Context, word: str) -> str | None:
-        """The command by another word for it, here or of the program itself, else by closeness."""
-        from difflib import get_close_matches
-
-        known, root = self.list_commands(ctx), ctx.find_root()
-        top = root.command.list_commands(root) if isinstance(root.command, Group) else []
-        for one in (SAME.get(word), word):
-            if one in known:
-                return one
-            if one in top:
-                return f"holdfast {one}"
-        return next(iter(get_close_matches(word, known, 1)), None)
 
 
 class LazyGroup(Group):

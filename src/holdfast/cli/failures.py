@@ -156,7 +156,8 @@ def report(error: BaseException, *, as_json: bool) -> int:
     if as_json:
         from holdfast.store.inner import dumps
 
-        click.echo(dumps({"error": _name(error), "message": text_of(error)}), err=True)
+        name = "Interrupted" if isinstance(error, click.Abort) else type(error).__name__
+        click.echo(dumps({"error": name, "message": text_of(error)}), err=True)
     else:
         from holdfast.cli.output import clean
 
@@ -164,7 +165,3 @@ def report(error: BaseException, *, as_json: bool) -> int:
         if isinstance(error, click.UsageError) and error.ctx is not None:
             click.echo(f"see `{error.ctx.command_path} --help`", err=True)
     return exit_code(error)
-
-
-def _name(error: BaseException) -> str:
-    return "Interrupted" if isinstance(error, click.Abort) else type(error).__name__

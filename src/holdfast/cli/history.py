@@ -208,7 +208,11 @@ def watch(session: Session, /, scope: str | None, since: str | None, **options: 
             watch = store.scope(scope).on(session.timeline).watch(since=begin, **options)
         try:
             for entry in watch:
-                _show(session, entry)
+                cause, place = entry.cause, f"{entry.timeline}@{entry.sequence}"
+                row = [entry.time, entry.scope, place, entry.kinds, entry.keys]
+                row += [cause.actor, cause.reason, cause.correlation]
+                session.each({**plain(entry), "position": entry.position or {}}, row)
+                sys.stdout.flush()
         except KeyboardInterrupt:
             return  # this is how it is meant to end
         except (PrunedError, KeyMissingError) as error:
@@ -228,14 +232,6 @@ def _position(text: str) -> Position:
             'for example \'{"3": 17, "32": 91823004713}\''
         ) from None
     return found
-
-
-def _show(session: Session, entry: Entry) -> None:
-    cause, place = entry.cause, f"{entry.timeline}@{entry.sequence}"
-    row = [entry.time, entry.scope, place, entry.kinds, entry.keys]
-    row += [cause.actor, cause.reason, cause.correlation]
-    session.each({**plain(entry), "position": entry.position or {}}, row)
-    sys.stdout.flush()
 
 
 # ---- debug: a console in which one steps through the entries of a scope --------------------------
@@ -346,7 +342,13 @@ class Console(cmd.Cmd):
             damage = str(error)  # one may stand at what is damaged, and look around from there
         place = {"scope": self.state.scope, "timeline": self.state.timeline}
         told = {**place, "entry": self.number, "head": self._head, "damage": damage, "what": found}
-        what = f"damaged: {damage}" if damage else _line(found)
+        what = f"damaged: {damage}" if damage else "the empty state before the first entry"
+        if found is not None:
+            keys, cause = ", ".join(found.keys[:5]), found.cause
+            keys += f" … {len(found.keys)} keys" if len(found.keys) > 5 else ""
+            what = f"{found.time:%Y-%m-%d %H:%M:%S} {', '.join(found.kinds)} {keys}".rstrip()
+            what += f" by {cause.actor}" if cause.actor else ""
+            what += f": {cause.reason}" if cause.reason else ""
         self.session.each(told, f"{self.state.timeline}@{self.number} of {self._head}: {what}")
 
     def do_next(self, count: str = "1") -> None:
@@ -444,14 +446,3 @@ def _number(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or not 0 < int(text) < 1 << 53:
         raise InvalidInputError("how many is a whole number from 1 on")
     return int(text)
-
-
-def _line(found: Entry | None) -> str:
-    if found is None:
-        return "the empty state before the first entry"
-    cause = found.cause
-    what = f"{', '.join(found.kinds)} {', '.join(found.keys[:5])}".strip()
-    more = f" … {len(found.keys)} keys" if len(found.keys) > 5 else ""
-    by = f" by {cause.actor}" if cause.actor else ""
-    why = f": {cause.reason}" if cause.reason else ""
-    return f"{found.time:%Y-%m-%d %H:%M:%S} {what}{more}{by}{why}"

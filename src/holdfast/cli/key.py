@@ -91,7 +91,13 @@ def get(session: Session, scope: str, name: str, at: str | None, text: bool, rev
     if session.json:
         session.tell({**_place(view, name), "value": value, **plain(item)})
     elif text and not hidden:
-        _raw(redacted(item.value))
+        found = redacted(item.value)
+        if not isinstance(found, str | bytes):
+            raise InvalidInputError("the value is neither text nor bytes; leave out --text")
+        sys.stdout.flush()
+        sys.stdout.buffer.write(
+            found if isinstance(found, bytes) else found.encode("utf-8", "surrogatepass")
+        )
     else:
         output.value(plain(value))
     if hidden:
@@ -107,14 +113,6 @@ def _no_key(scope: object, name: str, at: str | None) -> MissingError:
     return MissingError(
         f"{scope} has no key {name!r}{when}; `holdfast key list {scope}` shows them"
     )
-
-
-def _raw(value: Any) -> None:
-    if not isinstance(value, str | bytes):
-        raise InvalidInputError("the value is neither text nor bytes; leave out --text")
-    content = value if isinstance(value, bytes) else value.encode("utf-8", "surrogatepass")
-    sys.stdout.flush()
-    sys.stdout.buffer.write(content)
 
 
 _MOST = 2 * ValueLimits().size

@@ -75,7 +75,14 @@ def rotate(
         raise InvalidInputError("say which key: SCOPE, --all, or --new-key for the master, one")
     wanted = session.other_key("new", new_key, new_passphrase_file, new=True)
     if wanted is not None:
-        _rotate_master(session, wanted)
+        with session.writing() as store:
+            store.begin_rotation(wanted)
+            found = store.keyring()
+        session.tell(found, "the old and the new master key open the store")
+        session.note(
+            "start all that use it with the new key; then, with it, `holdfast keyring finish` "
+            "retires the old one"
+        )
         return
     with session.writing() as store:
         if scope is None:
@@ -85,17 +92,6 @@ def rotate(
     session.tell(told, f"{scope or 'all scopes'}: what is written now has a new key")
     what = f"`holdfast keyring reseal {scope or '--all'}`"
     session.note(f"what was written before keeps the old one: {what}")
-
-
-def _rotate_master(session: Session, key: str) -> None:
-    with session.writing() as store:
-        store.begin_rotation(key)
-        found = store.keyring()
-    session.tell(found, "the old and the new master key open the store")
-    session.note(
-        "start all that use it with the new key; then, with it, `holdfast keyring finish` "
-        "retires the old one"
-    )
 
 
 @keyring.verb("finish")

@@ -263,17 +263,12 @@ def import_(
             if show is not None:
                 show(f"importing {thread}: {len(found)} of {len(wanted)} threads are done")
             found.append(work.run(thread))
-    _imported(session, found, source=opened.name, dry_run=dry_run)
-    return 0 if all(one.ok for one in found) else 1
-
-
-def _imported(session: Session, found: list[Outcome], *, source: str, dry_run: bool) -> None:
     taken = "to import=imported" if dry_run else "imported"
     session.table(
         "threads",
         found,
         f"thread, checkpoints, {taken}, present, writes, result",
-        about={"source": source, "dry_run": dry_run},
+        about={"source": opened.name, "dry_run": dry_run},
         result=lambda one: "not taken" if one.error else "replaced" if one.replaced else "ok",
     )
     for one in found:
@@ -282,3 +277,4 @@ def _imported(session: Session, found: list[Outcome], *, source: str, dry_run: b
     good, total = sum(one.ok for one in found), sum(one.imported for one in found)
     done = "would be imported; nothing was written" if dry_run else "imported"
     session.note(f"{good} of {len(found)} threads are good; {total} checkpoints {done}")
+    return 0 if good == len(found) else 1

@@ -78,11 +78,9 @@ def value(content: Any) -> None:
     from holdfast.store.inner import json
 
     text = json.write(content, indent=2)
-    echo(_PART.sub(_paint, text) if coloured() else text)
-
-
-def _paint(match: re.Match[str]) -> str:
-    return click.style(match[0], fg=_COLOURS[str(match.lastgroup)])
+    if coloured():
+        text = _PART.sub(lambda part: click.style(part[0], fg=_COLOURS[part.lastgroup or ""]), text)
+    echo(text)
 
 
 def fields(pairs: Iterable[tuple[str, Any]]) -> None:

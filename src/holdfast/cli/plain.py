@@ -160,7 +160,9 @@ def _shaped(found: Any, shape: str) -> dict[str, Any]:
         if sign == "!":
             made |= {name or path: _tagged(one)} if one is not DELETED else {}
         elif parts:
-            made[name or path] = [_parted(parts.split(), row) for row in one]
+            # A tuple by the names of its parts; the fields of one called * stand beside the others.
+            named = [dict(zip(parts.split(), map(plain, row), strict=True)) for row in one]
+            made[name or path] = [{**row, **row.pop("*", {})} for row in named]
         else:
             made[name or path] = plain(one) or (None if sign == "?" else plain(one))
     if type(found).__name__ == "Difference":  # null is a value: what has no side does not say it
@@ -168,9 +170,3 @@ def _shaped(found: Any, shape: str) -> dict[str, Any]:
     if isinstance(made.get("seconds"), float):
         made["seconds"] = round(made["seconds"], 3)
     return made
-
-
-def _parted(names: list[str], row: tuple[Any, ...]) -> dict[str, Any]:
-    """A tuple by the names of its parts; the fields of one called * stand beside the others."""
-    made: dict[str, Any] = dict(zip(names, map(plain, row), strict=True))
-    return {**made, **made.pop("*", {})}

@@ -9,7 +9,14 @@ from typing import Any
 import click
 
 from holdfast.checkpoints.policy.policies import Policies
-from holdfast.checkpoints.policy.policy import EVENTS, METRICS, Policy, base_of, milliseconds
+from holdfast.checkpoints.policy.policy import (
+    EVENTS,
+    METRICS,
+    OPERATORS,
+    Policy,
+    base_of,
+    milliseconds,
+)
 from holdfast.checkpoints.schedule import ScheduleInfo
 from holdfast.checkpoints.scheduler import Scheduler
 from holdfast.cli import output
@@ -19,13 +26,7 @@ from holdfast.errors import InvalidInputError
 from holdfast.sync import Store
 
 _WHEN = re.compile(r"(?P<metric>[^<>=]+)(?P<sign>>=|<=|=|>|<)(?P<number>[^@]+)(@(?P<window>.+))?")
-_SIGNS = {
-    ">": "greater_than",
-    "<": "less_than",
-    "=": "equals",
-    ">=": "greater_than_or_equal",
-    "<=": "less_than_or_equal",
-}
+_SIGNS = dict(zip((">", "<", "=", ">=", "<="), OPERATORS, strict=True))
 
 
 @click.group(cls=Group)
@@ -255,22 +256,18 @@ def run(session: Session, once: bool, lease: float) -> None:
     """
     with until_stopped(), session.writing() as store:
         scheduler = Scheduler(store, lease=lease)
+        end = time.monotonic() + lease + 5  # of a runner that is gone, it is known after its lease
         try:
-            _run(session, scheduler, once, lease)
+            while True:
+                ran = scheduler.run_due()
+                for one in ran if not (once and session.json) else []:
+                    made = one.checkpoint.id if one.checkpoint is not None else one.error or ""
+                    session.each(one, [one.schedule, one.slot, one.outcome, made])
+                if once and (scheduler.running or time.monotonic() > end):
+                    session.tell({"runner": scheduler.running, "runs": ran})
+                    if not scheduler.running:
+                        session.note("another process runs the schedules")
+                    return
+                time.sleep(1.0)
         finally:
             scheduler.stop()
-
-
-def _run(session: Session, scheduler: Scheduler, once: bool, lease: float) -> None:
-    end = time.monotonic() + lease + 5  # of a runner that is gone, it is known after its lease
-    while True:
-        ran = scheduler.run_due()
-        for one in ran if not (once and session.json) else []:
-            made = one.checkpoint.id if one.checkpoint is not None else one.error or ""
-            session.each(one, [one.schedule, one.slot, one.outcome, made])
-        if once and (scheduler.running or time.monotonic() > end):
-            session.tell({"runner": scheduler.running, "runs": ran})
-            if not scheduler.running:
-                session.note("another process runs the schedules")
-            return
-        time.sleep(1.0)

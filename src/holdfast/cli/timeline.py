@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import click
@@ -16,7 +15,6 @@ from holdfast.cli.session import Session, moment, point
 from holdfast.errors import InvalidInputError, MergeConflictError
 from holdfast.store.inner import Merged
 from holdfast.store.names.items import Reverted
-from holdfast.sync import Store
 
 locating_options = together(
     click.option("--name", help="Of this name."),
@@ -134,22 +132,18 @@ def revert(
     if scope is not None:
         which |= {"entries": list(entries) or None, "actor": who}
     with session.reading() if dry_run else session.writing() as store:
-        run = _reverting(session, store, scope, which)
+        state = session.state(store, scope) if scope is not None else None
+
+        def run(**how: Any) -> list[Reverted]:
+            if state is None:
+                return store.revert(**which, **how)
+            return [state.revert(**which, **how)]
+
         if not dry_run and not yes:
             _confirm(session, run(dry_run=True))
         done = run(dry_run=dry_run, reason=reason)
     data = done[0] if scope is not None else {"scopes": done}
     session.tell(data, lambda: list(map(_reverted, done)))
-
-
-def _reverting(
-    session: Session, store: Store, scope: str | None, which: dict[str, Any]
-) -> Callable[..., list[Reverted]]:
-    """What undoes the entries, of a scope or of all, or says what that would do."""
-    if scope is None:
-        return lambda **how: store.revert(**which, **how)
-    state = session.state(store, scope)
-    return lambda **how: [state.revert(**which, **how)]
 
 
 def _confirm(session: Session, planned: list[Reverted]) -> None:

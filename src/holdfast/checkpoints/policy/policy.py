@@ -293,23 +293,21 @@ class Policy:
         found += [*self._conditions(own), *self._bounds()]
         if self.priority not in PRIORITIES:
             found.append(f"unknown priority {self.priority!r}; use {', '.join(PRIORITIES)}")
-        for name in ("compression", "encryption"):
+        for name, algorithms in (("compression", METHODS), ("encryption", (CIPHER,))):
             setting = getattr(self, name)
             if setting is None:
                 continue
             if not isinstance(setting, PolicySetting) or not isinstance(setting.enabled, bool):
                 found.append(f"{name} is PolicySetting(True or False, algorithm), or None")
-            elif name == "compression":
-                if setting.algorithm not in METHODS:
-                    found.append(f"compression is {' or '.join(METHODS)}")
-            elif setting.algorithm != CIPHER:
-                found.append(f"encryption is {CIPHER}")
-            elif setting.enabled and not encrypted:
+                continue
+            if setting.algorithm not in algorithms:
+                found.append(f"{name} is {' or '.join(algorithms)}")
+            if name == "encryption" and setting.enabled != encrypted:
                 found.append(
                     "it demands encryption, and this store is plain: create the store with a key"
+                    if setting.enabled
+                    else "it demands no encryption, and this store encrypts everything"
                 )
-            elif encrypted and not setting.enabled:
-                found.append("it demands no encryption, and this store encrypts everything")
         return found
 
     def _conditions(self, own: Collection[str]) -> Iterator[str]:

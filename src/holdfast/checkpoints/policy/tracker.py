@@ -8,13 +8,12 @@ it is known when that is.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.checkpoints.policy.policy import (
     ACTIONS,
@@ -30,6 +29,7 @@ from holdfast.checkpoints.policy.policy import (
     base_of,
     policy_of,
 )
+from holdfast.checkpoints.schedule import shift
 from holdfast.store.inner import (
     BUILT,
     TERMS,
@@ -265,8 +265,7 @@ def _below(trees: Trees, node: Node, prefix: str) -> int:
     return total
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(NamedTuple):
     """What is stored of an agent, up to an entry."""
 
     basis: Basis
@@ -274,7 +273,7 @@ class Measured:
     """Keys that differ from the last checkpoint."""
     operations: int
     head: int
-    fired: dict[str, float] = field(default_factory=dict)
+    fired: dict[str, float]
     """When the policies fired that made the last checkpoints, on this process's clock."""
 
 
@@ -285,7 +284,7 @@ def measure(handle: LineHandle) -> Measured:
     line = handle.reader.now()
     ticks, claimed = core.clock.ticks(), core.clock.claimed()
     if line is None:
-        return Measured(Basis(0, None, 0, ticks), set(), 0, 0)
+        return Measured(Basis(0, None, 0, ticks), set(), 0, 0, {})
     with line.lock:
         checkpoint, head = line.checkpoint, line.sequence
     first = checkpoint or line.ledger.before + 1
@@ -473,11 +472,7 @@ class Tracker:
 
     def share(self, policy: Policy) -> float:
         """Seconds of the jitter that this agent waits."""
-        if not policy.frequency.jitter:
-            return 0.0
-        text = f"{self.scope}\0{policy.id}".encode("utf-8", "surrogatepass")
-        part = int.from_bytes(hashlib.sha256(text).digest()[:4], "big") / 2**32
-        return part * policy.frequency.jitter / 1000
+        return shift(f"{self.scope}\0{policy.id}", policy.frequency.jitter / 1000)
 
     def fired(self, policies: Sequence[Policy], now: float) -> None:
         """A checkpoint was made, which serves all policies that were ready."""
