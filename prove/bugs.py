@@ -1146,7 +1146,7 @@ BUGS = (
     Bug(
         "checkpoints of a policy kept by what it said once",
         "checkpoints/retention.py",
-        'self._policies.get(policy, one.metadata.get("retention"))',
+        'policies.get(policy, one.metadata.get("retention"))',
         'one.metadata.get("retention")',
         "tests/store/test_retention.py::test_the_retention_of_a_policy_is_what_the_policy_says_now",
     ),

@@ -529,7 +529,7 @@ def test_versions_and_rollbacks_of_others_by_our_names(url: str) -> None:
         with pytest.raises(errors.StateIntegrityError):  # E102
             state.restore("2.1", past_damage=True)
         emergency = sync.checkpoints.Checkpoints(state).recover()
-        assert emergency.result.restored_from == changed.id
+        assert emergency.restored_from == changed.id
         assert dict(state.items()) == before | {"k001": 1}
 
 

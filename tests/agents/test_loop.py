@@ -889,7 +889,7 @@ def test_all_that_checkpoints_an_agent_in_one_life(place: Place, hands: Hands) -
     state = place.open(clock=hands.clock).agent("7")
     report = sync.agents.check_loop(state)
     assert (bool(report.findings), report.restorable) == (True, last.id)
-    restored = sync.checkpoints.Checkpoints(state).recover().result
+    restored = sync.checkpoints.Checkpoints(state).recover()
     assert (restored.restored_from, state.get("deployed")) == (last.id, 5)
 
 

@@ -65,7 +65,7 @@ def test_the_newest_good_checkpoint_is_none_of_them(store: sync.Store) -> None:
     checkpoints = sync.checkpoints.Checkpoints(undone(store))
     assert checkpoints.locate(valid=True).name == "first"
     assert checkpoints.locate(valid=True, name="second").name == "second"
-    assert checkpoints.recover().result.restored_from == "main@2"
+    assert checkpoints.recover().restored_from == "main@2"
     state = store.agent("8")
     state.set("k", 1)
     state.checkpoint("only")

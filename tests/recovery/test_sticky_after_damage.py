@@ -280,13 +280,13 @@ def test_an_explicit_recovery_leaves_nothing_that_cannot_be_read(plain: Place) -
     told = (
         "sticky keys that could not be read are those of main@5: $mailbox/inbox/messages, eff/paid"
     )
-    assert done.result.restored_from == "main@5"
-    assert done.result.restored.passed_over == told
+    assert done.restored_from == "main@5"
+    assert done.restored.passed_over == told
     assert told in str(done)
-    assert done.result.restored.left == ("eff/other",)
+    assert done.restored.left == ("eff/other",)
     assert dict(state.items()) == {"k": 1, "eff/paid": "before", "eff/other": "done"}
     assert contents(state) == ["one"]
-    assert state.at(done.result.backup_created).get("k") == 2
+    assert state.at(done.backup_created).get("k") == 2
 
 
 def test_sticky_keys_that_others_write_meanwhile_stay(plain: Place) -> None:

@@ -371,7 +371,7 @@ def test_metadata_that_somebody_else_has_put_there(state: sync.State) -> None:
     found = checkpoints.inspect("recovery")
     assert (found.trigger, found.priority, found.retention, found.group) == ("", "medium", {}, "")
     assert checkpoints.restore("recovery").success
-    assert checkpoints.recover().result.success
+    assert checkpoints.recover().success
     for odd in (
         ["numpy", "pandas", "1.2", "x"],
         ["agent:a", "main", "1", "x"],

@@ -506,13 +506,13 @@ def test_recovering_again_does_not_bring_back_what_was_left(store: sync.Store) -
     safe = state.checkpoint("safe")
     state.set("plan", "broken")
     for _ in range(3):
-        assert checkpoints.recover().result.restored_from == safe.id
+        assert checkpoints.recover().restored_from == safe.id
         assert state.get("plan") == "good"
     assert checkpoints.locate(valid=True) == safe
     assert checkpoints.restore(valid=True).restored_from == safe.id
     state.set("plan", "broken again")
     part = checkpoints.restore("safe", keys=["plan"])
-    assert checkpoints.recover().result.restored_from == safe.id
+    assert checkpoints.recover().restored_from == safe.id
     backup = checkpoints.locate()
     assert backup.name.startswith("before restore")
     for named in ({"id": backup.id}, {"name": backup.name}, {"type": "recovery"}):
@@ -543,8 +543,8 @@ def test_recovery_passes_over_what_is_damaged(place: Place) -> None:
         ("main@4", True),
     ]
     assert all(one.reason for one in done.tried[:2])
-    assert done.result.restored_from == "main@4"
-    for part in ("recovered main@4", "main@8", "main@6", "whole"):
+    assert done.restored_from == "main@4"
+    for part in ("restored main@4", "main@8", "main@6", "whole"):
         assert part in str(done)
     state.set("k", "later")
     again = checkpoints.recover(before="main@9")
@@ -572,14 +572,14 @@ def test_what_was_before_an_import_can_be_recovered(store: sync.Store, tmp_path:
         sync.checkpoints.import_checkpoint(state, tmp_path / "out")
         state.set("k", "bad")
         assert checkpoints.locate(valid=True).name == "c1"
-    assert checkpoints.recover().result.restored_from == checkpoints.locate(name="c1").id
+    assert checkpoints.recover().restored_from == checkpoints.locate(name="c1").id
     assert state.get("k") == 1
 
 
 def test_without_a_checkpoint_that_is_whole(place: Place) -> None:
     store = place.open()
     store.agent("1").set("k", "x" * 200)
-    with pytest.raises(CheckpointNotFoundError, match="there is none"):
+    with pytest.raises(CheckpointNotFoundError, match="there is no checkpoint"):
         sync.checkpoints.Checkpoints(store.agent("1")).recover()
     store.agent("1").checkpoint("c")
     flip(place, b"E", 0)
@@ -600,8 +600,8 @@ def test_a_missing_checkpoint_is_passed_over(place: Place) -> None:
     state = place.reopen().agent("1")
     done = sync.checkpoints.Checkpoints(state).recover()
     assert [(one.id, one.valid) for one in done.tried] == [("main@4", True)]
-    assert done.result.restored.passed_over
-    assert (done.result.restored_from, state.get("k")) == ("main@4", 1)
+    assert done.restored.passed_over
+    assert (done.restored_from, state.get("k")) == ("main@4", 1)
 
 
 def test_an_outage_is_not_damage(plain: Place) -> None:
@@ -618,7 +618,7 @@ def test_an_outage_is_not_damage(plain: Place) -> None:
     with pytest.raises(Unavailable):
         checkpoints.recover()
     faulty.plan = ()
-    assert checkpoints.recover().result.restored_from == "main@3"
+    assert checkpoints.recover().restored_from == "main@3"
     core.close()
 
 
@@ -835,6 +835,6 @@ def test_the_async_face(store_url: str) -> None:
             other = holdfast.checkpoints.Checkpoints(store.agent("2"))
             await other.restore("safe", source=state)
             assert await store.agent("2").get("k") == 1
-            assert (await checkpoints.recover()).result.success
+            assert (await checkpoints.recover()).success
 
     asyncio.run(run())

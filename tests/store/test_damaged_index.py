@@ -126,6 +126,6 @@ def test_what_is_to_be_done_is_told_of_the_damage_that_counts(place: Place) -> N
     checkpoints = sync.checkpoints.Checkpoints(state)
     report = checkpoints.recover()
     assert state.get("k") == 1
-    assert report.result.restored.backup is None
+    assert report.restored.backup is None
     assert checkpoints.confirm(report) is None  # there is nothing to let go
     assert checkpoints.held() == []

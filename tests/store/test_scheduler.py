@@ -338,7 +338,9 @@ def test_a_kill_between_the_checkpoint_and_its_cell_makes_no_second_one(
     scheduler.run_due()
     clock.go(60)
     with monkeypatch.context() as patch:
-        patch.setattr(runner.Runner, "_store", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(
+            runner.Scheduler, "_store", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
         with pytest.raises(KeyboardInterrupt):
             scheduler.run_due()
     assert len(agent.checkpoints()) == 1

@@ -271,7 +271,6 @@ def test_slips() -> None:
         {"moments": ()},
         {"moments": ("during",)},
         {"timeout": "1"},
-        {"twice": 1},
         {"prepare": lambda: None},
         {"see": lambda: None},
     ):
@@ -281,7 +280,7 @@ def test_slips() -> None:
         crash(lambda: None)
     with pytest.raises(InvalidInputError, match="every is a whole number from 1 up"):
         crash(careful, every=0)
-    with pytest.raises(InvalidInputError, match="there is no option nope"):
+    with pytest.raises(TypeError, match="nope"):
         crash(careful, nope=1)
     with pytest.raises(InvalidInputError, match=r"^key is text, not bytes"):
         crash(careful, key=b"k")

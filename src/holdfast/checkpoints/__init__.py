@@ -25,7 +25,7 @@ HOMES = {
     "holdfast.checkpoints.export": "export_checkpoint",
     "holdfast.checkpoints.export_file": "Export",
     "holdfast.checkpoints.export_import": "Imported import_checkpoint inspect_export",
-    "holdfast.checkpoints.group": "CheckpointGroups",
+    "holdfast.checkpoints.checkpoint_group": "CheckpointGroups",
     "holdfast.checkpoints.policy.optimizer": "Optimizer",
     "holdfast.checkpoints.policy.policies": "Policies",
     "holdfast.checkpoints.policy.policy": (

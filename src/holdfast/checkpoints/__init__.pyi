@@ -23,7 +23,7 @@ from holdfast.checkpoints.policy.tracker import PolicyEvent as PolicyEvent
 from holdfast.checkpoints.request import CheckpointRequest as CheckpointRequest
 from holdfast.checkpoints.request import Locator as Locator
 from holdfast.checkpoints.request import RestoreRequest as RestoreRequest
-from holdfast.checkpoints.restore_request import Recovered, RestoreResult, Simulation
+from holdfast.checkpoints.restore_request import RestoreResult, Simulation
 from holdfast.checkpoints.retention import Judged as Judged
 from holdfast.checkpoints.retention import LinePlan as LinePlan
 from holdfast.checkpoints.retention import RetentionPlan as RetentionPlan
@@ -97,7 +97,7 @@ class Checkpoints:
 
         None if it has none, as a recovery from what could not be read.
         """
-    async def recover(self, **where: Any) -> Recovered:
+    async def recover(self, **where: Any) -> RestoreResult:
         """Return to the newest checkpoint that is whole, of those that fit; again, if done again.
 
         Damaged ones are passed over: the report names each that was tried, with the reason. Also

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast.checkpoints import checkpoint_group as groups
 from holdfast.checkpoints import create as making
 from holdfast.checkpoints import locate as locating
 from holdfast.checkpoints import restore_request as restoring
-from holdfast.checkpoints.operation import Operating, OperationBlock, finish
+from holdfast.checkpoints.operation import OperationBlock, finish
 from holdfast.checkpoints.request import (
     CheckpointRequest,
+    RestoreRequest,
     checkpoint_request,
     locator,
     restore_request,
@@ -136,14 +136,17 @@ class Checkpoints:
         return restoring.confirm(self._handle, restored)
 
     @writes
-    def recover(self, **where: Any) -> restoring.Recovered:
+    def recover(self, **where: Any) -> restoring.RestoreResult:
         """Return to the newest checkpoint that is whole, of those that fit; again, if done again.
 
         Damaged ones are passed over: the report names each that was tried, with the reason. Also
         where damage keeps the newest state from being read; then that state is not kept. What
         the checkpoint rests on is no reason to pass it over: the report says how that is.
         """
-        return restoring.recover(self._handle, locator(where))
+        # Whatever it rests on: a newer state of its own is worth more than none.
+        valid = replace(locator(where), valid=True)
+        how = {"past_damage": True, "dependencies": "ignore", "reason": "recovery"}
+        return restoring.restore(self._handle, RestoreRequest(where=valid, **how))  # type: ignore[arg-type]
 
     @steps
     def simulate(
@@ -184,7 +187,7 @@ class Checkpoints:
         description: str = "",
     ) -> OperationBlock:
         """A block, or a function, with a checkpoint before it: see `OperationBlock`."""
-        return OperationBlock(self._state, Operating(name, on_error, tags, description))
+        return OperationBlock(self._state, name, on_error, tags, description)
 
     @writes
     def finish(self, checkpoint: Any, how: str) -> Reverted | None:

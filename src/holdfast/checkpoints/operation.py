@@ -40,7 +40,7 @@ from holdfast.store.inner import (
     settle_after,
 )
 from holdfast.store.names import rowkinds
-from holdfast.store.names.arguments import check_function, check_text, is_async, is_generator, ran
+from holdfast.store.names.arguments import check_run, check_text, is_async, ran
 from holdfast.store.names.cause import WITHIN, acting
 from holdfast.store.names.face import Steps, end, faced, made, steps, write
 from holdfast.store.names.items import Checkpoint, Restored, Reverted
@@ -49,6 +49,7 @@ from holdfast.store.state import State
 _F = TypeVar("_F", bound=Callable[..., Any])
 _A = TypeVar("_A", bound=Callable[..., Awaitable[Any]])
 OUTCOMES = ("revert", "keep")
+_AROUND = "what an operation is around"
 _NEUTRAL = {entry.CHECKPOINT, entry.PRUNE, entry.REKEY, entry.LOST, entry.TAKEN, entry.SPOILT}
 """What changes no key."""
 
@@ -66,77 +67,6 @@ class Running:
     be undone: its checkpoint is held)"""
     reverted: Reverted | None = field(default=None)
     """What undoing it did: `done` went back, `left` was left alone, with the reason."""
-
-
-@dataclass(frozen=True)
-class Operating:
-    """What an operation is to do when it begins and ends."""
-
-    name: str
-    on_error: str = "revert"
-    tags: Sequence[str] = ()
-    description: str = ""
-
-    def __post_init__(self) -> None:
-        check_text(self.name, "the name of an operation", 128, least=1)
-        if WITHIN in self.name:
-            raise InvalidInputError(f"the name of an operation cannot hold {WITHIN!r}")
-        if self.on_error not in OUTCOMES:
-            raise InvalidInputError(f"on_error is {' or '.join(OUTCOMES)}")
-
-    def begin(self, handle: LineHandle, operation: str) -> Running:
-        """Make the checkpoint to return to."""
-        request = CheckpointRequest(
-            self.name, "pre_operation", "operation", self.tags, self.description
-        )
-        request.check()
-        made = make(handle, request, operation=operation, on_error=self.on_error)
-        return Running(self.name, operation, made)
-
-    def end(self, handle: LineHandle, running: Running, error: BaseException | None) -> None:
-        """Let the checkpoint go, or undo what was done."""
-        running.outcome = "failed"  # unless one of these is done
-        try:
-            there = bool(handle.history.points.find(running.checkpoint))
-        except MissingError as missing:  # its scope is gone: it may have deleted it itself
-            there = isinstance(missing, PrunedError)
-        if not there:
-            running.outcome = "completed" if error is None else "kept"
-            if error is not None:
-                error.add_note(
-                    f"{handle.scope}: nothing was undone: what the operation began with was "
-                    "deleted or ended meanwhile"
-                )
-        elif error is None:
-            release(handle, [running.checkpoint.id], "completed", self.name)
-            running.outcome = "completed"
-        elif self.on_error == "keep":
-            running.outcome = "kept"  # and its checkpoint is held, until somebody decides
-        else:
-            running.reverted = undo(handle, running.checkpoint, running.operation)
-            running.outcome = "reverted"
-            for one in running.reverted.left if running.reverted is not None else ():
-                key = f"{one.key}: " if one.key else ""
-                error.add_note(f"{handle.scope}: left alone: {key}{one.why}")
-
-
-def check_operation(function: object, *, awaited: bool) -> None:
-    """Refuse to decorate what would run behind the operation's end, or not at all inside of it."""
-    check_function(function, "what an operation is around")
-    if is_generator(function):
-        raise InvalidInputError(
-            "a generator runs when it is read, not when it is called: put the block "
-            "`with checkpoints.operation(...)` around what reads it"
-        )
-    if is_async(function) != awaited:
-        raise InvalidInputError(
-            "holdfast.checkpoints.Checkpoints decorates an `async def`; for a function that does "
-            "not await, use holdfast.sync.checkpoints.Checkpoints"
-            if awaited
-            else "an `async def` runs when it is awaited, not when it is called: use "
-            "holdfast.checkpoints.Checkpoints, or the block `with checkpoints.operation(...)` "
-            "inside of it"
-        )
 
 
 def undo(handle: LineHandle, checkpoint: Checkpoint, operation: str) -> Reverted | None:
@@ -245,9 +175,17 @@ class OperationBlock(AbstractContextManager[Running]):
     between two items would count as the operation's.
     """
 
-    def __init__(self, state: State, operating: Operating) -> None:
-        self._state = state
-        self._operating = operating
+    def __init__(
+        self, state: State, name: str, on_error: str, tags: Sequence[str], description: str
+    ) -> None:
+        check_text(name, "the name of an operation", 128, least=1)
+        if WITHIN in name:
+            raise InvalidInputError(f"the name of an operation cannot hold {WITHIN!r}")
+        if on_error not in OUTCOMES:
+            raise InvalidInputError(f"on_error is {' or '.join(OUTCOMES)}")
+        self._given = (state, name, on_error, tags, description)
+        self._state, self._name, self._on_error = state, name, on_error
+        self._request = CheckpointRequest(name, "pre_operation", "operation", tags, description)
         self._busy = threading.Lock()
         """Held from the beginning of a block to its end."""
         self._cause: AbstractContextManager[Any] = nullcontext()
@@ -255,19 +193,21 @@ class OperationBlock(AbstractContextManager[Running]):
 
     @steps
     def __enter__(self) -> Steps[Running]:
-        operating, handle = self._operating, handle_of(self._state)
+        handle, request = handle_of(self._state), self._request
         if not self._busy.acquire(blocking=False):
             raise InvalidInputError("this operation is running; make another for another block")
         # What names one run of it among all others.
-        self._cause = acting(operation=f"{operating.name}~{os.urandom(6).hex()}")
+        self._cause = acting(operation=f"{self._name}~{os.urandom(6).hex()}")
         operation = str(self._cause.__enter__().operation)
+
+        def begin() -> Running:
+            request.check()
+            made = make(handle, request, operation=operation, on_error=self._on_error)
+            return Running(self._name, operation, made)
+
         try:
-            self._running = yield write(
-                operating.begin,
-                handle,
-                operation,
-                undo=lambda begun: operating.end(handle, begun, None),  # nothing was done in it
-            )
+            # Cancelled, it is ended: nothing was done in it.
+            self._running = yield write(begin, undo=lambda begun: self._end(begun, None))
         except BaseException:  # a cancelled one, too: there is no block that would end it
             self._over()
             raise
@@ -282,7 +222,34 @@ class OperationBlock(AbstractContextManager[Running]):
         trace: TracebackType | None,
     ) -> Steps[None]:
         with self._ended(error) as running:
-            yield end(self._operating.end, handle_of(self._state), running, error)
+            yield end(self._end, running, error)
+
+    def _end(self, running: Running, error: BaseException | None) -> None:
+        """Let the checkpoint go, or undo what was done."""
+        handle = handle_of(self._state)
+        running.outcome = "failed"  # unless one of these is done
+        try:
+            there = bool(handle.history.points.find(running.checkpoint))
+        except MissingError as missing:  # its scope is gone: it may have deleted it itself
+            there = isinstance(missing, PrunedError)
+        if not there:
+            running.outcome = "completed" if error is None else "kept"
+            if error is not None:
+                error.add_note(
+                    f"{handle.scope}: nothing was undone: what the operation began with was "
+                    "deleted or ended meanwhile"
+                )
+        elif error is None:
+            release(handle, [running.checkpoint.id], "completed", self._name)
+            running.outcome = "completed"
+        elif self._on_error == "keep":
+            running.outcome = "kept"  # and its checkpoint is held, until somebody decides
+        else:
+            running.reverted = undo(handle, running.checkpoint, running.operation)
+            running.outcome = "reverted"
+            for one in running.reverted.left if running.reverted is not None else ():
+                key = f"{one.key}: " if one.key else ""
+                error.add_note(f"{handle.scope}: left alone: {key}{one.why}")
 
     @contextmanager
     def _ended(self, error: BaseException | None) -> Iterator[Running]:
@@ -308,12 +275,12 @@ class OperationBlock(AbstractContextManager[Running]):
         self._busy.release()
 
     def __call__(self, function: _F) -> _F:
-        check_operation(function, awaited=False)
+        check_run(function, _AROUND, awaited=False)
 
         @wraps(function)
         def wrapped(*args: Any, **named: Any) -> Any:
-            with OperationBlock(self._state, self._operating):
-                return ran(function(*args, **named), "what an operation is around")
+            with OperationBlock(*self._given):
+                return ran(function(*args, **named), _AROUND)
 
         return wrapped  # type: ignore[return-value]
 
@@ -332,12 +299,17 @@ class AsyncOperationBlock(made(OperationBlock), AbstractAsyncContextManager[Runn
     """
 
     def __call__(self, function: _A) -> _A:
-        check_operation(function, awaited=True)
+        check_run(function, _AROUND, awaited=True)
+        if not is_async(function):
+            raise InvalidInputError(
+                "holdfast.checkpoints.Checkpoints decorates an `async def`; for a function that "
+                "does not await, use holdfast.sync.checkpoints.Checkpoints"
+            )
         found = self._blocking
 
         @wraps(function)
         async def wrapped(*args: Any, **named: Any) -> Any:
-            async with AsyncOperationBlock._of(OperationBlock(found._state, found._operating)):
+            async with AsyncOperationBlock._of(OperationBlock(*found._given)):
                 return await function(*args, **named)
 
         return wrapped  # type: ignore[return-value]

@@ -20,7 +20,7 @@ from holdfast.checkpoints.create import (
     release,
     unmet,
 )
-from holdfast.checkpoints.locate import Tried, examine, good, locate
+from holdfast.checkpoints.locate import Tried, locate
 from holdfast.checkpoints.request import CheckpointRequest, Locator, RestoreRequest
 from holdfast.errors import (
     CheckpointNotFoundError,
@@ -219,22 +219,17 @@ class Bringing:
         if self._elsewhere(now):
             own = self.handle.scope == self.source.ledger.scope
             never += TABLE.index.left_behind(own=own)
-        for one in self._compared(now):
-            if derived(one.key) or one.key.startswith(never):
-                continue
-            if one.key.startswith(alone):
-                self.left.append(one.key)
-            else:
-                yield one
-
-    def _compared(self, now: Timeline | None) -> Iterator[Differs]:
-        """Keys that differ. One that has expired by today counts as absent, then as now."""
-        for prefix in self.prefixes:
-            for key in self._below(now, prefix):
-                yield from self._differences(now, key)
-        for key in self.keys:
-            if not key.startswith(tuple(self.prefixes)):
-                yield from self._differences(now, key, named=True)
+        # One that has expired by today counts as absent, then as now.
+        below = ((key, False) for prefix in self.prefixes for key in self._below(now, prefix))
+        named = ((key, True) for key in self.keys if not key.startswith(tuple(self.prefixes)))
+        for key, asked in chain(below, named):
+            for one in self._differences(now, key, named=asked):
+                if derived(one.key) or one.key.startswith(never):
+                    continue
+                if one.key.startswith(alone):
+                    self.left.append(one.key)
+                else:
+                    yield one
 
     def _below(self, now: Timeline | None, prefix: str) -> Iterator[str]:
         """Keys that begin with a text and may differ."""
@@ -515,22 +510,13 @@ class RestoreResult:
     tried: tuple[Tried, ...] = ()
     """Checkpoints that were looked at to find one that is whole."""
 
-
-@dataclass(frozen=True, slots=True)
-class Recovered:
-    """What an explicit recovery did: each checkpoint that it tried, and the one it used."""
-
-    result: RestoreResult
-    tried: tuple[Tried, ...]
-
     def __str__(self) -> str:
+        head = f"{self.agent_id}: restored {self.restored_from}, of {len(self.tried)} tried"
         lines = [
             f"  {one.id} {one.name}: {'whole' if one.valid else one.reason}" for one in self.tried
         ]
-        head = f"recovered {self.result.restored_from}, of {len(self.tried)} tried"
-        lines += [f"  it rests on {one}" for one in self.result.dependencies]
-        passed_over = self.result.restored.passed_over
-        lines += [f"  {passed_over}"] if passed_over else []
+        lines += [f"  it rests on {one}" for one in self.dependencies]
+        lines += [f"  {self.restored.passed_over}"] if self.restored.passed_over else []
         return "\n".join([head, *lines])
 
 
@@ -644,35 +630,11 @@ def confirm(handle: LineHandle, which: Any) -> Checkpoint | None:
     """Say that a restore is good: its backup is no longer held; None if it has none."""
     if isinstance(which, RestoreResult):
         which = which.restored
-    if isinstance(which, Recovered):
-        which = which.result.restored
     point = which.backup if isinstance(which, Restored) else which
     if point is None and which is not None:
         return None
     found = held_one(handle, point, "restore")
     return release(handle, [found.checkpoint.id], "confirmed")
-
-
-def recover(handle: LineHandle, where: Locator) -> Recovered:
-    """Return to the newest checkpoint that is whole; damaged ones are named.
-
-    Whatever it rests on: a newer state of its own is worth more than none. The report names that.
-    """
-    tried: list[Tried] = []
-    found: Checkpoint | None = None
-    for one in good(handle, where, tried):
-        tried.append(examine(handle, one))
-        if tried[-1].valid:
-            found = one
-            break
-    if found is None:
-        names = ", ".join(one.id for one in tried) or "there is none"
-        raise CheckpointNotFoundError(
-            f"{handle.scope}: no checkpoint is whole ({names}); `verify` says what is damaged"
-        )
-    request = RestoreRequest(found, past_damage=True, dependencies="ignore", reason="recovery")
-    result = restore(handle, request)
-    return Recovered(result, tuple(tried))
 
 
 # simulation

@@ -121,56 +121,8 @@ DEFAULTS: Mapping[str, RetentionRule] = {
 otherwise in its metadata (`retention`), as those of policies do."""
 
 
-def rules_of(given: Mapping[str, RetentionRule] | None) -> dict[str, RetentionRule]:
-    """The rules of all types: the default ones, and those given in their place."""
-    found = dict(DEFAULTS)
-    if given is None:
-        return found
-    for name, rule in given.items() if isinstance(given, Mapping) else [(given, given)]:
-        if str(name).partition(":")[0] not in TYPES or not isinstance(rule, RetentionRule):
-            raise InvalidInputError(
-                "rules are holdfast.checkpoints.RetentionRule(...) by the type of checkpoints, "
-                f"which is {', '.join(TYPES)}; a trigger may stand behind it: automatic:shutdown"
-            )
-        found[name] = rule
-    return found
-
-
 Group = tuple[str, ...]
 """What checkpoints that are counted together have in common."""
-
-
-class RuleBook:
-    """The rule of each checkpoint of a scope.
-
-    It is the one that was given for its type; else what it says itself (its metadata, or the policy
-    that made it, as that is now); else the default one.
-
-    A member of a group goes by what it says itself alone: its type has no part in it, for the
-    others of the group may be of scopes that have made more of that type, or fewer.
-    """
-
-    def __init__(
-        self, given: Mapping[str, RetentionRule] | None, policies: Mapping[str, Mapping[str, Any]]
-    ) -> None:
-        self._given = given or {}
-        self._rules = rules_of(given)
-        self._policies = policies
-        """What policies say of their checkpoints, by their ids."""
-
-    def of(self, one: Checkpoint) -> tuple[RetentionRule, Group]:
-        """The rule in force for a checkpoint, and with which others it is counted."""
-        trigger = str(one.metadata.get("trigger", ""))
-        name = f"{one.type}:{trigger}"
-        if name not in self._rules:
-            name = one.type
-        grouped = bool(said(one.metadata, "group", ""))
-        policy = policy_of(one)
-        own = _own(self._policies.get(policy, one.metadata.get("retention")))
-        if own is not None and (grouped or name not in self._given):
-            # Those of a policy are counted together, of whatever type they were when it made them.
-            return own, ("policy", policy) if policy else ("own", name, repr(own))
-        return RetentionRule() if grouped else self._rules.get(name, RetentionRule()), (name,)
 
 
 def _own(said: Any) -> RetentionRule | None:
@@ -322,8 +274,16 @@ class Retention:
         if not isinstance(store, Store):
             raise InvalidInputError("Retention takes an open store")
         self._handle = handle_of(store)
-        self.rules = rules_of(rules)
-        self._given = dict(rules or {})
+        self.rules, self._given = dict(DEFAULTS), rules if rules is not None else {}
+        known = self._given.items() if isinstance(self._given, Mapping) else [(rules, rules)]
+        for name, rule in known:
+            if str(name).partition(":")[0] not in TYPES or not isinstance(rule, RetentionRule):
+                raise InvalidInputError(
+                    "rules are holdfast.checkpoints.RetentionRule(...) by the type of checkpoints, "
+                    f"which is {', '.join(TYPES)}; a trigger may stand behind it: "
+                    "automatic:shutdown"
+                )
+            self.rules[name] = rule
 
     # what is to go
 
@@ -420,13 +380,13 @@ class Retention:
         cleared = self._cleared(main.scope)
         counted = Counter[Group]()
         own = stored_policies(main) if main.scope.kind == "agent" else {}
-        book = RuleBook(self._given, {id_: one.retention.kept() for id_, one in own.items()})
+        policies = {id_: one.retention.kept() for id_, one in own.items()}
         released: set[str] = set()
         history, breath = line.history, Breath()
         for at, sequence, envelope, body in history.points.statements():
             one = history.described(at, line.timeline, sequence, envelope, body)
             released.update(needs.released(one))
-            rule, group = book.of(one)
+            rule, group = self._rule_of(one, policies)
             number, counted[group] = counted[group], counted[group] + 1
             if why := needs.why(one):
                 yield Judged(one, True, why)
@@ -437,6 +397,28 @@ class Retention:
                 yield _judge(one, rule, number, released, age)
             breath()
             safe_point()
+
+    def _rule_of(
+        self, one: Checkpoint, policies: Mapping[str, Mapping[str, Any]]
+    ) -> tuple[RetentionRule, Group]:
+        """The rule in force for a checkpoint, and with which others it is counted.
+
+        It is the one that was given for its type; else what it says itself (its metadata, or the
+        policy that made it, as that is now); else the default one.
+
+        A member of a group goes by what it says itself alone: its type has no part in it, for the
+        others of the group may be of scopes that have made more of that type, or fewer.
+        """
+        name = f"{one.type}:{one.metadata.get('trigger', '')}"
+        if name not in self.rules:
+            name = one.type
+        grouped = bool(said(one.metadata, "group", ""))
+        policy = policy_of(one)
+        own = _own(policies.get(policy, one.metadata.get("retention")))
+        if own is not None and (grouped or name not in self._given):
+            # Those of a policy are counted together, of whatever type they were when it made them.
+            return own, ("policy", policy) if policy else ("own", name, repr(own))
+        return RetentionRule() if grouped else self.rules.get(name, RetentionRule()), (name,)
 
     # marks
 

@@ -13,7 +13,6 @@ import msgspec
 
 from holdfast.checkpoints.checkpoint_group import Saved, Wanted, save_all, still
 from holdfast.checkpoints.policy.policies import Policies
-from holdfast.checkpoints.policy.policy_engine import Engine
 from holdfast.checkpoints.retention import Retention, RetentionRule
 from holdfast.checkpoints.schedule import (
     Cron,
@@ -41,7 +40,7 @@ from holdfast.errors import (
     StoreClosedError,
     Unavailable,
 )
-from holdfast.store.inner import Asking, Core, Lease, core_of
+from holdfast.store.inner import Asking, Lease, core_of
 from holdfast.store.names.arguments import check_flag
 from holdfast.store.names.background import Background, Startable
 from holdfast.store.names.cause import acting
@@ -120,259 +119,6 @@ class _Entry:
     """Which is being run."""
 
 
-class Runner:
-    """What is due, and running it; used by one thread at a time."""
-
-    def __init__(self, core: Core, duration: float, engine: Engine, retention: Retention) -> None:
-        self.core = core
-        self.engine = engine
-        self.retention = retention
-        self.schedules = Schedules(core)
-        self._asking = Asking(core, LEASE, duration, None, None)
-        self._lease: Lease | None = None
-        self._entries: dict[bytes, _Entry] = {}
-        self._counted: bytes | None = None
-        self._fresh = True
-        """All cells have to be read again."""
-        self.look = 0.0
-        """When to look what was added or removed."""
-        self._offset = 0.0
-        """By which the wall clock is ahead of the monotonic one."""
-
-    # turns
-
-    def turn(self) -> tuple[list[Run], float]:
-        """Run what is due, if this is the runner; seconds to wait for the next turn."""
-        lease = self._held()
-        if lease is None:
-            return [], LOOK
-        ran: list[Run] = []
-        try:
-            with lease.fencing(), acting("scheduler"):
-                self._follow()
-                due = self._due()
-                while due:
-                    ran += self._run(due[:TOGETHER], lease)
-                    due = due[TOGETHER:]
-        except LeaseLostError:
-            self.release()
-            return [], LOOK
-        except BaseException:
-            self._forget()  # what was due and is not run yet is found again
-            raise
-        next_due = min((entry.due for entry in self._entries.values()), default=math.inf)
-        return ran, min(max(next_due - self.core.clock.ticks(), GRAIN), LOOK)
-
-    @property
-    def held(self) -> bool:
-        """Whether this is the runner, as far as it knows."""
-        return self._lease is not None and self._lease.held
-
-    def release(self) -> None:
-        """Let another be the runner.
-
-        Said to the lease also if it may be lost: who keeps an error that has seen it, as a log
-        does, must not have it renewed for ever.
-        """
-        if self._lease is not None:
-            self._lease.release()
-        self._lease = None
-        self._forget()
-
-    def _forget(self) -> None:
-        self._entries, self._fresh = {}, True
-
-    def _held(self) -> Lease | None:
-        if self._lease is not None and not self._sure(self._lease):
-            self.release()
-        if self._lease is None:
-            self._lease = self._asking.take()
-        return self._lease
-
-    def _sure(self, lease: Lease) -> bool:
-        """Whether it is known to be held; a runner that slept asks before it goes on."""
-        if not lease.held and not lease.over:
-            lease.beat()
-        return lease.held
-
-    # what there is
-
-    def _follow(self) -> None:
-        """Take in what was added or removed, and a clock that was set."""
-        ticks = self.core.clock.ticks()
-        if self._fresh or ticks >= self.look:
-            self.look = ticks + LOOK
-            counted = self.schedules.cells.count()
-            if self._fresh or counted != self._counted:
-                before, self._entries = self._entries, {}
-                for key, row in self.schedules.cells.all():
-                    self._read(key, row, before.get(key))
-                self._counted, self._fresh = counted, False
-        offset = self.core.clock.claimed() / 1_000_000 - ticks
-        if abs(offset - self._offset) > STEP:
-            self._offset = offset
-            for entry in self._entries.values():
-                if isinstance(entry.schedule.when, Cron):
-                    self._plan(entry)
-
-    def _read(self, key: bytes, row: bytes, entry: _Entry | None) -> None:
-        if entry is None or entry.cell != row:
-            try:
-                entry = _Entry(key, row, self.schedules.open(key, row))
-            except StateIntegrityError:
-                # The others still run; `verify` names it.
-                _log.exception("a schedule cannot be read")
-                return
-            self._plan(entry)
-        self._entries[key] = entry
-
-    def _plan(self, entry: _Entry) -> None:
-        """Find out when a schedule is due, from how far it is said to be."""
-        schedule, ticks = entry.schedule, self.core.clock.ticks()
-        if not isinstance(schedule.when, Cron):
-            elapsed = (self.core.clock.claimed() - schedule.at) / 1_000_000
-            wait = waiting(schedule.when, elapsed, schedule.shift, first=not schedule.runs)
-            entry.due = ticks + wait
-            return
-        now = self._own_time(schedule)
-        done = believed(schedule.done, int(now))
-        entry.schedule = msgspec.structs.replace(schedule, done=done)
-        try:
-            slot = next_slot(schedule.when, done)
-        except InvalidInputError:  # no such zone on this machine
-            _log.exception("the schedule %r cannot be run here", schedule.name)
-            slot = None
-        entry.due = math.inf
-        if slot is not None:
-            entry.due = ticks + (schedule.shift if slot <= now else slot - now)
-
-    def _own_time(self, schedule: Schedule) -> float:
-        """The wall clock, set back by what jitter makes the schedule later."""
-        return self.core.clock.claimed() / 1_000_000 - schedule.shift
-
-    def _due(self) -> list[_Entry]:
-        """Schedules whose time has come; checkpoints are made before old ones are let go."""
-        now = self.core.clock.ticks()
-        ready = [entry for entry in self._entries.values() if entry.due <= now]
-        ready.sort(key=lambda entry: (entry.schedule.retention, entry.due))
-        return [entry for entry in ready if self._choose(entry)]
-
-    def _choose(self, entry: _Entry) -> bool:
-        """Set the slot to run; False if the wall clock says that it is not yet time."""
-        schedule = entry.schedule
-        if not isinstance(schedule.when, Cron):
-            entry.slot = schedule.runs + 1
-            return True
-        now = int(self._own_time(schedule))
-        slot = next_slot(schedule.when, schedule.done)
-        if slot is None or slot > now:
-            self._plan(entry)
-            return False
-        entry.slot = slot
-        return True
-
-    # running
-
-    def _run(self, due: list[_Entry], lease: Lease) -> list[Run]:
-        """Checkpoints of what has been written since the last ones, and retention."""
-        if not self._sure(lease):
-            raise lease.lost()
-        heads = [entry.head for entry in due]
-        outcomes = {
-            entry.key: Saved("unchanged", head=head)
-            for entry, head, same in zip(due, heads, still(self.core, heads), strict=True)
-            if same
-        }
-        asked = [(entry, self._asked(entry)) for entry in due if entry.key not in outcomes]
-        outcomes.update((entry.key, what) for entry, what in asked if isinstance(what, Saved))
-        plans = [(entry, *what) for entry, what in asked if not isinstance(what, Saved)]
-        made = save_all(self.core, [wanted for _, wanted, _ in plans])
-        for (entry, _, noted), saved in zip(plans, made, strict=True):
-            outcomes[entry.key] = saved
-            if saved.outcome == "saved":
-                noted()
-        ran, store = [], []
-        for entry in due:
-            saved = outcomes[entry.key]
-            entry.head = saved.head
-            if isinstance(saved.error, LeaseLostError | StoreClosedError):
-                raise saved.error
-            error = type(saved.error).__name__ if saved.error is not None else None
-            run = _due_run(entry)
-            ran.append(
-                replace(run, outcome=saved.outcome, checkpoint=saved.checkpoint, error=error)
-            )
-            if isinstance(saved.error, _PASSING):
-                # The storage could not serve: the same slot, after a while.
-                entry.due = self.core.clock.ticks() + entry.retry
-                entry.retry = min(2 * entry.retry, LAST_RETRY)
-            elif saved.outcome in NOTHING:
-                entry.schedule = self._advanced(entry, runs=entry.schedule.runs)
-                self._next(entry, saved.again)
-            else:
-                store.append((entry, error))
-        self._store(store, lease)
-        return ran
-
-    def _asked(self, entry: _Entry) -> tuple[Wanted, Callable[[], None]] | Saved:
-        """The checkpoint of a slot, and what to do once it is made; or why there is none."""
-        schedule, run = entry.schedule, _due_run(entry)
-        if schedule.scope is None:
-            return Saved("absent")  # a job, of an older version
-        scope = Scope.parse(schedule.scope)
-        try:
-            if schedule.retention:
-                with suppress(ScopeNotFoundError):  # until there is one
-                    self.retention.run(scope)
-                return Saved("done")
-            if schedule.policy is not None:
-                return self.engine.scheduled(scope, schedule.policy)
-        except HoldfastError as error:
-            return Saved("failed", error=error)
-        metadata = {"trigger": "schedule", "schedule": run.schedule, "slot": run.slot}
-        wanted = Wanted(scope, schedule.timeline, run.schedule, "scheduled", metadata, run.id)
-        return wanted, lambda: None
-
-    def _advanced(self, entry: _Entry, *, runs: int, failed: str | None = None) -> Schedule:
-        """The schedule behind the slot that was run."""
-        schedule = entry.schedule
-        done = schedule.done
-        if isinstance(schedule.when, Cron):
-            done = done_until(max(entry.slot, int(self._own_time(schedule))))
-        at = self.core.clock.claimed() if runs > schedule.runs else schedule.at
-        return msgspec.structs.replace(schedule, runs=runs, at=at, done=done, failed=failed)
-
-    def _next(self, entry: _Entry, again: float | None = None) -> None:
-        """When it is due next: on its grid, or `again` seconds from now if that is sooner."""
-        entry.retry = FIRST_RETRY
-        if isinstance(entry.schedule.when, Cron):
-            self._plan(entry)
-        else:
-            now = self.core.clock.ticks()
-            due = on_grid(entry.schedule.when, entry.due, now)
-            entry.due = due if again is None else min(due, now + again)
-
-    def _store(self, ended: list[tuple[_Entry, str | None]], lease: Lease) -> None:
-        """Say in the cells how far these schedules are, if the lease is still held."""
-        swaps: list[Swap] = []
-        for entry, failed in ended:
-            entry.schedule = self._advanced(entry, runs=entry.schedule.runs + 1, failed=failed)
-            new = self.schedules.seal(entry.key, entry.schedule)
-            swaps.append((entry.key, entry.cell, new))
-            entry.cell = new
-            self._next(entry)
-        fresh, self._fresh = self._fresh, True  # if it fails, the cells say how far they are
-        if not swaps or self.schedules.cells.advance(swaps, lease):
-            self._fresh = fresh
-            return
-        # The lease is lost, or one of them was removed or replaced: which, each says for itself.
-        for swap in swaps:
-            self.schedules.cells.advance([swap], lease)
-        now = dict(self.core.storage.cells(lease.key, lease.key + b"\0"))
-        if now.get(lease.key) != lease.cell:
-            raise lease.lost()
-
-
 def _due_run(entry: _Entry) -> Run:
     schedule = entry.schedule
     id = f"schedule/{schedule.id.hex()}/{entry.slot}"
@@ -414,11 +160,21 @@ class Scheduler(Startable):
                 "policies takes a holdfast.checkpoints.Policies of the same store; where that is "
                 "of holdfast.sync, a holdfast.sync.checkpoints.Policies"
             )
-        engine = (policies or Policies(store, watch=False))._engine
-        self._runner = Runner(self._core, lease, engine, Retention(store, rules=rules))
-        self._schedules = self._runner.schedules
+        self._engine = (policies or Policies(store, watch=False))._engine
+        self._retention = Retention(store, rules=rules)
+        self._schedules = Schedules(self._core)
+        self._asking = Asking(self._core, LEASE, lease, None, None)
+        self._lease: Lease | None = None
+        self._entries: dict[bytes, _Entry] = {}
+        self._counted: bytes | None = None
+        self._fresh = True
+        """All cells have to be read again."""
+        self._look = 0.0
+        """When to look what was added or removed."""
+        self._offset = 0.0
+        """By which the wall clock is ahead of the monotonic one."""
         self._lock = threading.RLock()
-        """Held by whoever uses the runner."""
+        """Held by whoever runs what is due."""
         self._background = Background(
             self._core, "holdfast-schedules", LOOK, self._turn, self._release
         )
@@ -467,13 +223,11 @@ class Scheduler(Startable):
 
     def _put(self, when: When, target: Target, name: str | None, retention: bool) -> ScheduleInfo:
         check_flag(retention, "retention")
-        scope, timeline = target_of(self._schedules.core, target)
+        scope, timeline = target_of(self._core, target)
         if retention and timeline != "main":
             raise InvalidInputError("retention is of a scope, with all of its timelines")
-        default = f"{scope}" if timeline == "main" else f"{scope}/{timeline}"
-        if retention:
-            default = f"retention/{scope}"
-        name = name or default
+        line = f"{scope}" if timeline == "main" else f"{scope}/{timeline}"
+        name = name or (f"retention/{scope}" if retention else line)
         made = self._schedules.put(name, when, str(scope), timeline, retention=retention)
         self._stir()
         return self._schedules.info(made)
@@ -485,7 +239,7 @@ class Scheduler(Startable):
         self._stir()
 
     def _stir(self) -> None:
-        self._runner.look = 0.0
+        self._look = 0.0
         self._background.wake()
 
     def schedules(self) -> list[ScheduleInfo]:
@@ -508,12 +262,12 @@ class Scheduler(Startable):
 
     def _release(self) -> None:
         with self._lock:
-            self._runner.release()
+            self._let_go()
 
     @property
     def running(self) -> bool:
         """Whether this process runs the schedules, as far as it knows; if not, another may."""
-        return self._runner.held
+        return self._lease is not None and self._lease.held
 
     @writes
     def run_due(self) -> list[Run]:
@@ -522,8 +276,236 @@ class Scheduler(Startable):
         From then on this process is the runner, until `stop`.
         """
         with self._lock, undivided():
-            return self._runner.turn()[0]
+            return self._turned()[0]
 
     def _turn(self) -> float:
         with self._lock:
-            return self._runner.turn()[1]
+            return self._turned()[1]
+
+    # turns
+
+    def _turned(self) -> tuple[list[Run], float]:
+        """Run what is due, if this is the runner; seconds to wait for the next turn."""
+        lease = self._held()
+        if lease is None:
+            return [], LOOK
+        ran: list[Run] = []
+        try:
+            with lease.fencing(), acting("scheduler"):
+                self._follow()
+                due = self._due()
+                while due:
+                    ran += self._run(due[:TOGETHER], lease)
+                    due = due[TOGETHER:]
+        except LeaseLostError:
+            self._let_go()
+            return [], LOOK
+        except BaseException:
+            self._forget()  # what was due and is not run yet is found again
+            raise
+        next_due = min((entry.due for entry in self._entries.values()), default=math.inf)
+        return ran, min(max(next_due - self._core.clock.ticks(), GRAIN), LOOK)
+
+    def _let_go(self) -> None:
+        """Let another be the runner.
+
+        Said to the lease also if it may be lost: who keeps an error that has seen it, as a log
+        does, must not have it renewed for ever.
+        """
+        if self._lease is not None:
+            self._lease.release()
+        self._lease = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._entries, self._fresh = {}, True
+
+    def _held(self) -> Lease | None:
+        if self._lease is not None and not self._sure(self._lease):
+            self._let_go()
+        if self._lease is None:
+            self._lease = self._asking.take()
+        return self._lease
+
+    def _sure(self, lease: Lease) -> bool:
+        """Whether it is known to be held; a runner that slept asks before it goes on."""
+        if not lease.held and not lease.over:
+            lease.beat()
+        return lease.held
+
+    # what there is
+
+    def _follow(self) -> None:
+        """Take in what was added or removed, and a clock that was set."""
+        ticks = self._core.clock.ticks()
+        if self._fresh or ticks >= self._look:
+            self._look = ticks + LOOK
+            counted = self._schedules.cells.count()
+            if self._fresh or counted != self._counted:
+                before, self._entries = self._entries, {}
+                for key, row in self._schedules.cells.all():
+                    self._read(key, row, before.get(key))
+                self._counted, self._fresh = counted, False
+        offset = self._core.clock.claimed() / 1_000_000 - ticks
+        if abs(offset - self._offset) > STEP:
+            self._offset = offset
+            for entry in self._entries.values():
+                if isinstance(entry.schedule.when, Cron):
+                    self._plan(entry)
+
+    def _read(self, key: bytes, row: bytes, entry: _Entry | None) -> None:
+        if entry is None or entry.cell != row:
+            try:
+                entry = _Entry(key, row, self._schedules.open(key, row))
+            except StateIntegrityError:
+                # The others still run; `verify` names it.
+                _log.exception("a schedule cannot be read")
+                return
+            self._plan(entry)
+        self._entries[key] = entry
+
+    def _plan(self, entry: _Entry) -> None:
+        """Find out when a schedule is due, from how far it is said to be."""
+        schedule, ticks = entry.schedule, self._core.clock.ticks()
+        if not isinstance(schedule.when, Cron):
+            elapsed = (self._core.clock.claimed() - schedule.at) / 1_000_000
+            wait = waiting(schedule.when, elapsed, schedule.shift, first=not schedule.runs)
+            entry.due = ticks + wait
+            return
+        now = self._own_time(schedule)
+        done = believed(schedule.done, int(now))
+        entry.schedule = msgspec.structs.replace(schedule, done=done)
+        try:
+            slot = next_slot(schedule.when, done)
+        except InvalidInputError:  # no such zone on this machine
+            _log.exception("the schedule %r cannot be run here", schedule.name)
+            slot = None
+        entry.due = math.inf
+        if slot is not None:
+            entry.due = ticks + (schedule.shift if slot <= now else slot - now)
+
+    def _own_time(self, schedule: Schedule) -> float:
+        """The wall clock, set back by what jitter makes the schedule later."""
+        return self._core.clock.claimed() / 1_000_000 - schedule.shift
+
+    def _due(self) -> list[_Entry]:
+        """Schedules whose time has come; checkpoints are made before old ones are let go."""
+        now = self._core.clock.ticks()
+        ready = [entry for entry in self._entries.values() if entry.due <= now]
+        ready.sort(key=lambda entry: (entry.schedule.retention, entry.due))
+        return [entry for entry in ready if self._choose(entry)]
+
+    def _choose(self, entry: _Entry) -> bool:
+        """Set the slot to run; False if the wall clock says that it is not yet time."""
+        schedule = entry.schedule
+        if not isinstance(schedule.when, Cron):
+            entry.slot = schedule.runs + 1
+            return True
+        now = int(self._own_time(schedule))
+        slot = next_slot(schedule.when, schedule.done)
+        if slot is None or slot > now:
+            self._plan(entry)
+            return False
+        entry.slot = slot
+        return True
+
+    # running
+
+    def _run(self, due: list[_Entry], lease: Lease) -> list[Run]:
+        """Checkpoints of what has been written since the last ones, and retention."""
+        if not self._sure(lease):
+            raise lease.lost()
+        heads = [entry.head for entry in due]
+        outcomes = {
+            entry.key: Saved("unchanged", head=head)
+            for entry, head, same in zip(due, heads, still(self._core, heads), strict=True)
+            if same
+        }
+        asked = [(entry, self._asked(entry)) for entry in due if entry.key not in outcomes]
+        outcomes.update((entry.key, what) for entry, what in asked if isinstance(what, Saved))
+        plans = [(entry, *what) for entry, what in asked if not isinstance(what, Saved)]
+        made = save_all(self._core, [wanted for _, wanted, _ in plans])
+        for (entry, _, noted), saved in zip(plans, made, strict=True):
+            outcomes[entry.key] = saved
+            if saved.outcome == "saved":
+                noted()
+        ran, store = [], []
+        for entry in due:
+            saved = outcomes[entry.key]
+            entry.head = saved.head
+            if isinstance(saved.error, LeaseLostError | StoreClosedError):
+                raise saved.error
+            error = type(saved.error).__name__ if saved.error is not None else None
+            run = _due_run(entry)
+            ran.append(
+                replace(run, outcome=saved.outcome, checkpoint=saved.checkpoint, error=error)
+            )
+            if isinstance(saved.error, _PASSING):
+                # The storage could not serve: the same slot, after a while.
+                entry.due = self._core.clock.ticks() + entry.retry
+                entry.retry = min(2 * entry.retry, LAST_RETRY)
+            elif saved.outcome in NOTHING:
+                entry.schedule = self._advanced(entry, runs=entry.schedule.runs)
+                self._next(entry, saved.again)
+            else:
+                store.append((entry, error))
+        self._store(store, lease)
+        return ran
+
+    def _asked(self, entry: _Entry) -> tuple[Wanted, Callable[[], None]] | Saved:
+        """The checkpoint of a slot, and what to do once it is made; or why there is none."""
+        schedule, run = entry.schedule, _due_run(entry)
+        if schedule.scope is None:
+            return Saved("absent")  # a job, of an older version
+        scope = Scope.parse(schedule.scope)
+        try:
+            if schedule.retention:
+                with suppress(ScopeNotFoundError):  # until there is one
+                    self._retention.run(scope)
+                return Saved("done")
+            if schedule.policy is not None:
+                return self._engine.scheduled(scope, schedule.policy)
+        except HoldfastError as error:
+            return Saved("failed", error=error)
+        metadata = {"trigger": "schedule", "schedule": run.schedule, "slot": run.slot}
+        wanted = Wanted(scope, schedule.timeline, run.schedule, "scheduled", metadata, run.id)
+        return wanted, lambda: None
+
+    def _advanced(self, entry: _Entry, *, runs: int, failed: str | None = None) -> Schedule:
+        """The schedule behind the slot that was run."""
+        schedule = entry.schedule
+        done = schedule.done
+        if isinstance(schedule.when, Cron):
+            done = done_until(max(entry.slot, int(self._own_time(schedule))))
+        at = self._core.clock.claimed() if runs > schedule.runs else schedule.at
+        return msgspec.structs.replace(schedule, runs=runs, at=at, done=done, failed=failed)
+
+    def _next(self, entry: _Entry, again: float | None = None) -> None:
+        """When it is due next: on its grid, or `again` seconds from now if that is sooner."""
+        entry.retry = FIRST_RETRY
+        if isinstance(entry.schedule.when, Cron):
+            self._plan(entry)
+        else:
+            now = self._core.clock.ticks()
+            due = on_grid(entry.schedule.when, entry.due, now)
+            entry.due = due if again is None else min(due, now + again)
+
+    def _store(self, ended: list[tuple[_Entry, str | None]], lease: Lease) -> None:
+        """Say in the cells how far these schedules are, if the lease is still held."""
+        swaps: list[Swap] = []
+        for entry, failed in ended:
+            entry.schedule = self._advanced(entry, runs=entry.schedule.runs + 1, failed=failed)
+            new = self._schedules.seal(entry.key, entry.schedule)
+            swaps.append((entry.key, entry.cell, new))
+            entry.cell = new
+            self._next(entry)
+        fresh, self._fresh = self._fresh, True  # if it fails, the cells say how far they are
+        if not swaps or self._schedules.cells.advance(swaps, lease):
+            self._fresh = fresh
+            return
+        # The lease is lost, or one of them was removed or replaced: which, each says for itself.
+        for swap in swaps:
+            self._schedules.cells.advance([swap], lease)
+        now = dict(self._core.storage.cells(lease.key, lease.key + b"\0"))
+        if now.get(lease.key) != lease.cell:
+            raise lease.lost()

@@ -82,7 +82,15 @@ class ShutdownCheckpoints:
                 "participants have a timeline each: what one holds is kept there"
             )
         self._lines.update((one.line, None) for one in self._participants)
-        self._signals = _Signals(_checked(signals), self.finish)
+        self._numbers = listed(signals, "signals")
+        never = {getattr(signal, name, None) for name in ("SIGKILL", "SIGSTOP")}
+        known = signal.valid_signals() - never
+        if not all(type(number) is not bool and number in known for number in self._numbers):
+            raise InvalidInputError(
+                "signals are those of the module `signal`, but not SIGKILL and SIGSTOP, which "
+                "nobody can take"
+            )
+        self._signals = _Signals(self.finish)
         self._lock = threading.Lock()
         self._over = True
 
@@ -103,7 +111,9 @@ class ShutdownCheckpoints:
         return [] if switched_off() else self._participants
 
     def _begin(self) -> None:
-        self._signals.take()
+        self._signals = _Signals(self.finish)  # those of a block are not used again
+        if self._numbers:
+            self._signals.take(self._numbers)
         if self._noting is not None:
             self._core.gates.add(self._noting)
         self._core.closing.append(self._end)
@@ -197,18 +207,6 @@ class ShutdownCheckpoints:
             self._core.closing.remove(self._end)
 
 
-def _checked(signals: Iterable[int]) -> list[int]:
-    """Signals that a process can take."""
-    numbers = listed(signals, "signals")
-    never = {getattr(signal, name, None) for name in ("SIGKILL", "SIGSTOP")}
-    if not all(type(n) is not bool and n in signal.valid_signals() - never for n in numbers):
-        raise InvalidInputError(
-            "signals are those of the module `signal`, but not SIGKILL and SIGSTOP, which nobody "
-            "can take"
-        )
-    return numbers
-
-
 class _Noting(Gate):
     """Notes which timelines were written to."""
 
@@ -217,58 +215,6 @@ class _Noting(Gate):
 
     def after(self, change: Change, written: Sequence[Written]) -> None:
         self._lines.update(((one.scope, one.timeline), None) for one in written)
-
-
-class _Signals:
-    """Signals on which something is done before what they did so far.
-
-    A handler runs between two steps of the main thread, which may hold any lock of the store: so it
-    only begins a thread, which does the work and sends the signal again.
-    """
-
-    def __init__(self, numbers: list[int], work: Callable[[], Any]) -> None:
-        self._numbers = numbers
-        self._work = work
-        self._taken: TakenSignals | None = None
-        self._done = self._passed_on = False
-        self._sending = threading.Lock()
-        """Held from the look whether a signal was heard until it is sent again: behind `give_back`
-        it would do once more what it does without this block, as ending the process."""
-
-    def take(self) -> None:
-        """Be called on the signals."""
-        if self._numbers:
-            self._done = self._passed_on = False
-            self._taken = TakenSignals(self._called)
-            self._taken.take(self._numbers)
-
-    def give_back(self) -> None:
-        """Let the signals do what they did."""
-        with self._sending:
-            if self._taken is not None:
-                self._taken.give_back()
-                self._passed_on = True
-
-    def _called(self, number: int, frame: FrameType | None) -> None:
-        assert self._taken is not None
-        if self._done:
-            self._passed_on = True
-            self._taken.pass_on(number, frame)
-        else:  # a `threading.Thread` would take locks to begin, which the main thread may hold
-            _thread.start_new_thread(self._work_first, (number,))
-
-    def _work_first(self, number: int) -> None:
-        try:
-            self._work()
-        except Exception:
-            _log.exception("no checkpoints could be made on a signal")
-        self._done = True
-        for _ in range(ATTEMPTS):  # one that comes just before the main thread waits is not heard
-            with self._sending:
-                if self._passed_on:
-                    return
-                os.kill(os.getpid(), number)
-            time.sleep(PAUSE)
 
 
 # ---- participants -------------------------------------------------------------------------------
@@ -399,6 +345,48 @@ class TakenSignals:
         elif before != signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
+
+
+class _Signals(TakenSignals):
+    """Signals on which something is done before what they did so far.
+
+    A handler runs between two steps of the main thread, which may hold any lock of the store: so it
+    only begins a thread, which does the work and sends the signal again.
+    """
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        super().__init__(self._heard)
+        self._work = work
+        self._done = self._passed_on = False
+        self._sending = threading.Lock()
+        """Held from the look whether a signal was heard until it is sent again: behind `give_back`
+        it would do once more what it does without this block, as ending the process."""
+
+    def give_back(self) -> None:
+        """Let the signals do what they did."""
+        with self._sending:
+            super().give_back()
+            self._passed_on = True
+
+    def _heard(self, number: int, frame: FrameType | None) -> None:
+        if self._done:
+            self._passed_on = True
+            self.pass_on(number, frame)
+        else:  # a `threading.Thread` would take locks to begin, which the main thread may hold
+            _thread.start_new_thread(self._work_first, (number,))
+
+    def _work_first(self, number: int) -> None:
+        try:
+            self._work()
+        except Exception:
+            _log.exception("no checkpoints could be made on a signal")
+        self._done = True
+        for _ in range(ATTEMPTS):  # one that comes just before the main thread waits is not heard
+            with self._sending:
+                if self._passed_on:
+                    return
+                os.kill(os.getpid(), number)
+            time.sleep(PAUSE)
 
 
 def check_main_thread() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
+from holdfast.checkpoints.checkpoint_group import CheckpointGroups
 from holdfast.checkpoints.checkpoints import Checkpoints
 from holdfast.checkpoints.export import export_checkpoint
 from holdfast.checkpoints.export_import import import_checkpoint, inspect_export
-from holdfast.checkpoints.group import CheckpointGroups
 from holdfast.checkpoints.request import checkpoint_request
 from holdfast.checkpoints.retention import Retention
 from holdfast.cli import output

@@ -378,19 +378,23 @@ class Console(cmd.Cmd):
 
     # looking
 
+    def _tell(self, data: Any, *lines: object) -> None:
+        """A line of JSON, or lines for people."""
+        if self.session.json:
+            self.session.each(data, "")
+        else:
+            self.session.tell(data, *lines)
+
     def do_entry(self) -> None:
         """entry: all that is known of this entry"""
         found = self._entry()
         if found is None:
             raise MissingError("here is the empty state before the first entry")
-        if self.session.json:
-            self.session.each(found, "")
-            return
         shown = plain(found)
         cause, done = shown.pop("cause"), shown.pop("operations")
-        output.fields([(name, text) for name, text in (shown | cause).items() if text])
-        for one in done:
-            output.say(f"  {one['kind']} {one['key']}")
+        told = [(name, text) for name, text in (shown | cause).items() if text]
+        lines = [f"  {one['kind']} {one['key']}" for one in done]
+        self._tell(found, lambda: output.fields(told), *lines)
 
     def do_show(self, *words: str) -> None:
         """show [KEY …]: the state here, all of it or these keys"""
@@ -400,19 +404,13 @@ class Console(cmd.Cmd):
             raise MissingError(f"here is no key {missing[0]!r}; `show` without a key shows all")
         # All: also those that layers keep in the scope, which other lists leave out.
         found = shown_values(view, list(words) or [*view.keys(), *view.keys("$")], self.reveal)
-        if self.session.json:
-            self.session.each({"entry": self.number, "state": found}, "")
-        else:
-            output.value(plain(found))
+        self._tell({"entry": self.number, "state": found}, lambda: output.value(plain(found)))
 
     def do_diff(self, since: str | None = None) -> None:
         """diff [POINT]: what this entry changed, or what changed from a point to here"""
         start: Any = point(since) if since is not None else max(0, self.number - 1)
         found = self.state.diff(start, self.number, reveal=self.reveal)
-        if self.session.json:
-            self.session.each(found, "")
-        else:
-            output.changes(found)
+        self._tell(found, lambda: output.changes(found))
 
     def do_replay(self, until: str | None = None) -> None:
         """replay [POINT]: go forward to a point (the newest entry), showing what each entry did"""
@@ -436,10 +434,7 @@ class Console(cmd.Cmd):
         """help [COMMAND]: what there is"""
         every = [name[3:] for name in type(self).__dict__ if name.startswith("do_")]
         told = [str(self._found(name).__doc__) for name in words or every]
-        if self.session.json:
-            self.session.each({"help": told}, "")
-        for line in told if not self.session.json else []:
-            output.say(line)
+        self._tell({"help": told}, *told)
 
 
 def _number(text: str) -> int:

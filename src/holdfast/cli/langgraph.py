@@ -17,7 +17,6 @@ from holdfast.errors import InvalidInputError, MissingError, MissingExtraError
 if TYPE_CHECKING:
     from holdfast.integrations.langgraph.importer import Outcome
     from holdfast.integrations.langgraph.look import Looking, Seen
-    from holdfast.seal.codec import Typed
 
 
 @click.group(cls=Group)
@@ -139,6 +138,8 @@ def _told(record: Any) -> dict[str, Any]:
 
 
 def _print(thread: str, ns: str, seen: Seen, namespaces: list[str]) -> None:
+    from holdfast.integrations.langgraph.look import role_of
+
     told, parent = _told(seen.record), seen.record.parent
     shown = {"thread": thread, "namespace": ns, "checkpoint": told.pop("id"), "parent": parent}
     shown |= {**told, "next": seen.next or "nothing", "may have run": seen.may_have_run}
@@ -146,7 +147,9 @@ def _print(thread: str, ns: str, seen: Seen, namespaces: list[str]) -> None:
     for name, held in seen.messages.items():
         output.say(f"{name} ({len(held)})", bold=True)
         for message in held:
-            output.echo(f"  {_message(message)}")
+            role, said = role_of(message), output.clean(_cut(_said(message.value)))
+            name = click.style(output.clean(role), fg=_COLOURS.get(role), bold=True)
+            output.echo(f"  {name}: {said}")
     others = [(name, one) for name, one in seen.channels.items() if name not in seen.messages]
     pending = [(f"{node} → {name}" if node else name, one) for _, node, name, one in seen.pending]
     for heading, values in (("channels", others), ("pending writes", pending)):
@@ -162,15 +165,6 @@ def _print(thread: str, ns: str, seen: Seen, namespaces: list[str]) -> None:
 
 WIDTH = 160
 _COLOURS = {"human": "green", "ai": "cyan", "tool": "yellow", "system": "magenta"}
-
-
-def _message(plain: Typed) -> str:
-    """A message: its role, then what it says."""
-    from holdfast.integrations.langgraph.look import role_of
-
-    role = role_of(plain)
-    said = output.clean(_cut(_said(plain.value)))
-    return f"{click.style(output.clean(role), fg=_COLOURS.get(role), bold=True)}: {said}"
 
 
 def _said(fields: dict[Any, Any]) -> str:

@@ -55,17 +55,17 @@ def list_(session: Session, scope: str) -> None:
         "policy, priority=policy.priority, conditions, every, kept, encryption, from=source",
         policy=lambda one: one.policy.id if one.policy.enabled else f"{one.policy.id} (off)",
         conditions=lambda one: " and ".join(map(str, one.policy.conditions)),
-        every=lambda one: _every(one.policy),
+        every=lambda one: (
+            " + ".join(
+                f"{time / 1000:g} s"
+                for time in (one.policy.frequency.interval, one.policy.frequency.jitter)
+                if time
+            )
+            or "event"
+        ),
         kept=lambda one: _kept(one.policy),
         encryption=lambda one: one.effective["encryption"],
     )
-
-
-def _every(one: Policy) -> str:
-    interval, jitter = one.frequency.interval, one.frequency.jitter
-    if not interval and not jitter:
-        return "event"
-    return f"{interval / 1000:g} s" + (f" + {jitter / 1000:g} s" if jitter else "")
 
 
 def _kept(one: Policy) -> str:

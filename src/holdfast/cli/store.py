@@ -13,7 +13,6 @@ from holdfast.cli.commands import Group, command, flag, option
 from holdfast.cli.failures import in_options
 from holdfast.cli.session import Session, moment
 from holdfast.errors import InvalidInputError
-from holdfast.store.inner import LeaseInfo
 
 
 @command("init")
@@ -138,16 +137,16 @@ def list_leases(session: Session) -> None:
         "leases",
         found,
         "lease=name, term, owner, duration, beats",
-        owner=_owner,
+        owner=lambda one: (
+            f"damaged: {one.damage}"
+            if one.damage
+            else f"{one.owner} (gone)"
+            if one.gone
+            else one.owner
+        ),
         duration=lambda one: f"{one.duration:g} s" if one.owner is not None else "",
         beats=lambda one: one.beats if one.owner is not None else "",
     )
-
-
-def _owner(one: LeaseInfo) -> str | None:
-    if one.damage is not None:
-        return f"damaged: {one.damage}"
-    return f"{one.owner} (gone)" if one.gone else one.owner
 
 
 @lease.verb("break NAME --yes")

@@ -13,7 +13,6 @@ from holdfast.cli.commands import choice, command, flag, option, several, togeth
 from holdfast.cli.plain import plain
 from holdfast.cli.session import Session, moment, point
 from holdfast.errors import InvalidInputError, MergeConflictError
-from holdfast.store.inner import Merged
 from holdfast.store.names.items import Reverted
 
 locating_options = together(
@@ -139,22 +138,17 @@ def revert(
                 return store.revert(**which, **how)
             return [state.revert(**which, **how)]
 
-        if not dry_run and not yes:
-            _confirm(session, run(dry_run=True))
+        planned = run(dry_run=True) if not dry_run and not yes else []
+        if count := sum(len(one.done) for one in planned):
+            keys = f"{count} keys" if count != 1 else "1 key"
+            scopes = ", ".join(str(one.scope) for one in planned if one.done)
+            refusal = f"{keys} of {scopes} would go back: add --yes if that is meant, or --dry-run"
+            shown = planned if not session.json else []
+            asked = f"Let {keys} of {scopes} go back?"
+            session.confirm(asked, refusal, lambda: list(map(_plan, shown)))
         done = run(dry_run=dry_run, reason=reason)
     data = done[0] if scope is not None else {"scopes": done}
     session.tell(data, lambda: list(map(_reverted, done)))
-
-
-def _confirm(session: Session, planned: list[Reverted]) -> None:
-    count = sum(len(one.done) for one in planned)
-    keys = f"{count} keys" if count != 1 else "1 key"
-    scopes = ", ".join(str(one.scope) for one in planned if one.done)
-    if not count:
-        return
-    refusal = f"{keys} of {scopes} would go back: add --yes if that is meant, or --dry-run"
-    shown = planned if not session.json else []
-    session.confirm(f"Let {keys} of {scopes} go back?", refusal, lambda: list(map(_plan, shown)))
 
 
 def _plan(planned: Reverted) -> None:
@@ -221,16 +215,11 @@ def merge(
             # Both sides are shown before the refusal is: they are what one decides by.
             session.tell({"conflicts": error.conflicts}, *error.conflicts)
             raise
-    session.tell(done, lambda: _say(done))
-    return 5 if dry_run and strategy == "ask" and done.conflicts else 0
-
-
-def _say(done: Merged) -> None:
-    output.left_alone(done.left)
-    if done.dry_run:
-        output.changes(done.diff)
-    output.say(done)
+    undo = None
     if done.entry is not None:
         line = "" if done.timeline == "main" else f" --timeline {done.timeline}"
         before = f"{done.timeline}@{done.entry - 1}"
-        output.say(f"to undo it: holdfast restore {done.scope} {before}{line}")
+        undo = f"to undo it: holdfast restore {done.scope} {before}{line}"
+    planned = [lambda: output.changes(done.diff)] if dry_run else []
+    session.tell(done, lambda: output.left_alone(done.left), *planned, done, undo)
+    return 5 if dry_run and strategy == "ask" and done.conflicts else 0

@@ -1,12 +1,12 @@
 # Written by scripts/stubs.py from the blocking classes; not to be edited.
 
+from holdfast.checkpoints.checkpoint_group import CheckpointGroups as CheckpointGroups
 from holdfast.checkpoints.checkpoints import Checkpoints as Checkpoints
 from holdfast.checkpoints.export import export_checkpoint as export_checkpoint
 from holdfast.checkpoints.export_file import Export as Export
 from holdfast.checkpoints.export_import import Imported as Imported
 from holdfast.checkpoints.export_import import import_checkpoint as import_checkpoint
 from holdfast.checkpoints.export_import import inspect_export as inspect_export
-from holdfast.checkpoints.group import CheckpointGroups as CheckpointGroups
 from holdfast.checkpoints.policy.optimizer import Optimizer as Optimizer
 from holdfast.checkpoints.policy.policies import Policies as Policies
 from holdfast.checkpoints.policy.policy import Condition as Condition

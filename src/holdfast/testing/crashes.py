@@ -22,7 +22,7 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,8 +44,6 @@ SEEN = ("", "$agent/")
 """Prefixes of the keys that are compared, beside where machines are; what else Holdfast keeps holds
 times and attempts."""
 _MOST_TOLD = 8
-_OURS = {"url", "storage", "read_only", "create"}
-_OPTIONS = frozenset(inspect.signature(sync.open).parameters) - _OURS
 Kill = tuple[str, int]
 """A moment, and the number of a commit, counted from the start of the process."""
 
@@ -154,12 +152,6 @@ def crash(
             _parameters(function, name)
     if type(every) is not int or every < 1:
         raise InvalidInputError("every is a whole number from 1 up: around each, each second ...")
-    unknown = sorted(options.keys() - _OPTIONS)
-    if unknown:
-        raise InvalidInputError(
-            f"there is no option {', '.join(unknown)}; there are those of this function and "
-            f"{', '.join(sorted(_OPTIONS))}, of `holdfast.open`"
-        )
     check_seconds(timeout, "timeout")
     if not hasattr(os, "fork"):
         raise InvalidInputError("crash-testing needs os.fork, which this system does not have")
@@ -170,16 +162,12 @@ def crash(
         expected, commits = agent.undisturbed()
         findings = []
         killed = 0
-        for kill in _around(commits, moments, every):
+        for kill in [(one, n) for n in range(1, commits + 1, every) for one in moments]:
             died, why = agent.trial(kill, expected)
             killed += died
             if why:
                 findings.append(CrashFinding(kill, why))
         return CrashReport(commits, killed, tuple(findings))
-
-
-def _around(commits: int, moments: tuple[str, ...], every: int) -> list[Kill]:
-    return [(moment, n) for n in range(1, commits + 1, every) for moment in moments]
 
 
 @contextmanager
@@ -333,17 +321,11 @@ def _call(function: Callable[..., Any], store: Any, trial: Path) -> Any:
 def _parameters(function: Callable[..., Any], name: str) -> int:
     """Whether a function takes the store alone (1), or also the world (2)."""
     signature = inspect.signature(function)
-    needed = [
-        one
-        for one in signature.parameters.values()
-        if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) and one.default is one.empty
-    ]
-    count = 2 if len(needed) > 1 else 1
-    try:
-        signature.bind(*range(count))
-    except TypeError:
-        raise InvalidInputError(f"{name} takes the store, or the store and the world") from None
-    return count
+    for count in (1, 2):
+        with suppress(TypeError):
+            signature.bind(*range(count))
+            return count
+    raise InvalidInputError(f"{name} takes the store, or the store and the world")
 
 
 def _differences(expected: Any, end: Any) -> list[str]:

@@ -107,7 +107,12 @@ def _longer(policy: Policy, times: list[float], each: float, before: int) -> Ite
     interval = LEAST if now < LEAST else min(now * 2, MOST)
     while now < interval <= MOST:  # each twice the one before, up to the longest that is tried
         other = replace(policy, frequency=replace(policy.frequency, interval=interval))
-        fewer = len(times) - _left(times, interval / 1000)
+        # How many there would have been, had each waited for the interval.
+        count, last = 0, -math.inf
+        for time in times:
+            if time > last:  # else the one that had to wait covers it
+                count, last = count + 1, max(time, last + interval / 1000)
+        fewer = len(times) - count
         found = Proposal(other, before, round(fewer * each), fewer)
         if best is None or found.saves > best.saves:
             best = found
@@ -116,12 +121,3 @@ def _longer(policy: Policy, times: list[float], each: float, before: int) -> Ite
         now, interval = interval, min(interval * 2, MOST)
     if best is not None and best.saves > 0:
         yield best
-
-
-def _left(times: list[float], interval: float) -> int:
-    """How many checkpoints there would have been, had each waited for the interval."""
-    count, last = 0, -math.inf
-    for time in times:
-        if time > last:  # else the one that had to wait covers it
-            count, last = count + 1, max(time, last + interval)
-    return count

@@ -156,19 +156,15 @@ class Explained:
         }
 
 
-def effective(core: Core, policy: Policy, *, own: bool) -> dict[str, str]:
-    """What is in force of a policy's settings: the store decides for all that it writes, the
-    policy for the exports of its checkpoints."""
+def _exports(policy: Policy, *, own: bool) -> str:
+    """What is in force of a policy's settings for the exports of its checkpoints: for all that it
+    writes, the store decides."""
+    if own and policy.demands_encryption:
+        return "only with a key"
     setting, squeezed = policy.compression, "compressed as it fits"
     if setting is not None:
-        enabled = f"compressed with {setting.algorithm}"
-        squeezed = enabled if setting.enabled else "not compressed"
-    demanded = own and policy.demands_encryption
-    return {
-        "encryption": CIPHER if core.ring is not None else "off",
-        "compression": COMPRESSED,
-        "exports": "only with a key" if demanded else f"{squeezed}, unless with a key",
-    }
+        squeezed = f"compressed with {setting.algorithm}" if setting.enabled else "not compressed"
+    return f"{squeezed}, unless with a key"
 
 
 def explain(engine: Engine, scope: Scope) -> tuple[Explained, ...]:
@@ -187,7 +183,11 @@ def explain(engine: Engine, scope: Scope) -> tuple[Explained, ...]:
                 ready[:1] == [policy.id],
                 _why(tracker, policy, readings, ready, now),
                 readings,
-                effective(engine.core, policy, own=own),
+                {
+                    "encryption": CIPHER if engine.core.ring is not None else "off",
+                    "compression": COMPRESSED,
+                    "exports": _exports(policy, own=own),
+                },
             )
         )
     return tuple(found)

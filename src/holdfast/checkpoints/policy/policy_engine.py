@@ -236,23 +236,22 @@ class Engine(Gate):
             if self._alarms[0][0] == ticks:
                 self._background.wake()
 
-    def _next(self) -> Tracker | None:
-        """An agent for which something is to be done now."""
-        with self._lock:
-            while self._alarms and self._alarms[0][0] <= self.core.clock.ticks():
-                at, _, tracker = heapq.heappop(self._alarms)
-                if tracker.alarm == at:
-                    tracker.alarm = NEVER
-                    self._asked.setdefault(tracker.scope.id, tracker)
-            return self._asked.pop(next(iter(self._asked))) if self._asked else None
-
     def _turn(self) -> float:
         """Count what is noted, and do what is due; seconds until the next look."""
         with self._turning:
             # Said before it is counted: what is noted behind that is counted here, or wakes.
             self._alarmed = more = bool(self._noted)
             self.catch_up()
-            while (tracker := self._next()) is not None:
+            while True:
+                with self._lock:  # what is to be done now
+                    while self._alarms and self._alarms[0][0] <= self.core.clock.ticks():
+                        at, _, tracker = heapq.heappop(self._alarms)
+                        if tracker.alarm == at:
+                            tracker.alarm = NEVER
+                            self._asked.setdefault(tracker.scope.id, tracker)
+                    if not self._asked:
+                        break
+                    tracker = self._asked.pop(next(iter(self._asked)))
                 self._step(tracker)
         with self._lock:
             left = self._alarms[0][0] - self.core.clock.ticks() if self._alarms else LONGEST

@@ -204,8 +204,10 @@ class Metrics:
         metric = condition.metric
         if metric == SINCE:
             return max(0.0, (now - self.basis.since) * 1000)
-        if metric == RATIO:
-            return self.ratio()
+        if metric == RATIO and self.basis.root is not None and self.basis.size:
+            return self.bytes / self.basis.size
+        if metric == RATIO:  # of nothing, all that is there is new
+            return 1.0 if self.basis.root is None or self.bytes else 0.0
         if metric == MEMORY:
             return self.basis.size + self.growth
         if metric == ERRORS:
@@ -224,14 +226,6 @@ class Metrics:
     def _within(self, metric: str, condition: Condition, now: float) -> int:
         window = self.windows.get((metric, condition.span or 0.0))
         return window.total(now) if window is not None else 0
-
-    def ratio(self) -> float:
-        """Bytes changed since the last checkpoint by bytes of the state then."""
-        if self.basis.root is None:
-            return 1.0
-        if not self.basis.size:
-            return 1.0 if self.bytes else 0.0
-        return self.bytes / self.basis.size
 
 
 def _size(key: str, ref: bytes) -> int:
