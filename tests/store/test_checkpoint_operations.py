@@ -543,13 +543,13 @@ def test_what_would_run_behind_its_end_is_not_decorated(place: Place, state: syn
 
     blocking: Any = sync.checkpoints.Checkpoints(state).operation("a")
     for wrong, told in [
-        (later, "holdfast.checkpoints.Checkpoints"),
-        (Called(), "holdfast.checkpoints.Checkpoints"),
+        (later, "use what has the same name in holdfast"),
+        (Called(), "use what has the same name in holdfast"),
     ]:
         with pytest.raises(InvalidInputError, match=told):
             blocking(wrong)
     for wrong in (numbers, letters):
-        with pytest.raises(InvalidInputError, match="around what reads it"):
+        with pytest.raises(InvalidInputError, match="runs when it is read"):
             blocking(wrong)
     with pytest.raises(InvalidInputError, match="is a function"):
         blocking(5)
@@ -565,7 +565,7 @@ def test_what_would_run_behind_its_end_is_not_decorated(place: Place, state: syn
             ):
                 awaiting(plain)
             for wrong in (numbers, letters):
-                with pytest.raises(InvalidInputError, match="around what reads it"):
+                with pytest.raises(InvalidInputError, match="runs when it is read"):
                     awaiting(wrong)
             await awaiting(later)()
             await awaiting(Called())()

@@ -143,14 +143,9 @@ class Locator:
         return self == Locator()
 
     def __str__(self) -> str:
-        said = [
-            f"{name} {value!r}"
-            for name in ("id", "name", "type", "tag", "trigger")
-            if (value := getattr(self, name)) is not None
-        ]
-        said += [f"not later than {self.at.isoformat()}"] if self.at is not None else []
-        said += ["before the point given"] if self.before is not None else []
-        return ", ".join(said + (["that is whole"] if self.valid else [])) or "any"
+        given = ((one.name, getattr(self, one.name)) for one in fields(self))
+        said = {name: getattr(value, "id", value) for name, value in given if value}
+        return ", ".join(f"{name} {value}" for name, value in said.items()) or "any"
 
 
 @dataclass(frozen=True)

@@ -323,14 +323,15 @@ class Bringing:
         found: list[Operation] = []
         for one in piece:
             other = self.instead.get(one.key)
-            found += [other] if other is not None else []
             if other is not None and other.key == one.key:
+                found.append(other)
                 continue
             if one.then is None:
                 found.append(Operation("delete", one.key))
             else:
                 value = _plain(self.source.ledger, one.key, one.then)
                 found.append(Operation("set", one.key, value, terms_of(self._meta(one))))
+            found += [other] if other is not None else []
         return found
 
     def _change(

@@ -286,14 +286,20 @@ class Scheduler(Startable):
 
     def _turned(self) -> tuple[list[Run], float]:
         """Run what is due, if this is the runner; seconds to wait for the next turn."""
-        lease = self._held()
+        if self._lease is not None and not self._sure(self._lease):
+            self._let_go()
+        lease = self._lease = self._lease or self._asking.take()
         if lease is None:
             return [], LOOK
         ran: list[Run] = []
         try:
             with lease.fencing(), acting("scheduler"):
                 self._follow()
-                due = self._due()
+                now = self._core.clock.ticks()
+                ready = [entry for entry in self._entries.values() if entry.due <= now]
+                # Checkpoints are made before old ones are let go.
+                ready.sort(key=lambda entry: (entry.schedule.retention, entry.due))
+                due = [entry for entry in ready if self._choose(entry)]
                 while due:
                     ran += self._run(due[:TOGETHER], lease)
                     due = due[TOGETHER:]
@@ -319,13 +325,6 @@ class Scheduler(Startable):
 
     def _forget(self) -> None:
         self._entries, self._fresh = {}, True
-
-    def _held(self) -> Lease | None:
-        if self._lease is not None and not self._sure(self._lease):
-            self._let_go()
-        if self._lease is None:
-            self._lease = self._asking.take()
-        return self._lease
 
     def _sure(self, lease: Lease) -> bool:
         """Whether it is known to be held; a runner that slept asks before it goes on."""
@@ -387,13 +386,6 @@ class Scheduler(Startable):
     def _own_time(self, schedule: Schedule) -> float:
         """The wall clock, set back by what jitter makes the schedule later."""
         return self._core.clock.claimed() / 1_000_000 - schedule.shift
-
-    def _due(self) -> list[_Entry]:
-        """Schedules whose time has come; checkpoints are made before old ones are let go."""
-        now = self._core.clock.ticks()
-        ready = [entry for entry in self._entries.values() if entry.due <= now]
-        ready.sort(key=lambda entry: (entry.schedule.retention, entry.due))
-        return [entry for entry in ready if self._choose(entry)]
 
     def _choose(self, entry: _Entry) -> bool:
         """Set the slot to run; False if the wall clock says that it is not yet time."""

@@ -159,11 +159,8 @@ class Engine(Gate):
         if len(self._trackers) >= AGENTS:
             idle = (name for name, one in self._trackers.items() if not one.active)
             del self._trackers[next(idle, next(iter(self._trackers)))]
-        tracker = self._trackers[scope.id] = self._new(scope)
+        tracker = self._trackers[scope.id] = Tracker(scope, self.core.clock.ticks)
         return tracker
-
-    def _new(self, scope: Scope) -> Tracker:
-        return Tracker(scope, self.core.clock.ticks)
 
     def _special(self, tracker: Tracker, one: Written) -> None:
         """A checkpoint begins a new count; what else is no operation on keys is measured anew."""
@@ -319,7 +316,7 @@ class Engine(Gate):
         """What is known of an agent, brought up to date; of one that is not watched, read anew."""
         self.catch_up()
         with self._lock:
-            tracker = self._trackers.get(scope.id) or self._new(scope)
+            tracker = self._trackers.get(scope.id) or Tracker(scope, self.core.clock.ticks)
         self._renew(tracker)
         return tracker
 
