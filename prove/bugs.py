@@ -830,7 +830,7 @@ BUGS = (
     Bug(
         "a lookup gives what has expired",
         "store/read/find.py",
-        "            if self._expired(name):\n",
+        "            if slot is not None and self._judged(slot) is None:\n",
         "            if False:\n",
         "tests/store/test_expiry_beside.py::test_a_lookup_never_gives_what_has_expired",
     ),

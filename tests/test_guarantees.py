@@ -383,7 +383,7 @@ def forge_newest(url: str, lanes: Any, prefix: bytes, ledger: Any) -> None:
     key = max(rows(url, b"F"))
     lane, number = key[1], int.from_bytes(key[2:], "big")
     row = rows(url, b"F")[key]
-    items = row[:-64] + entries.entry_hasher(prefix)(newest, made)
+    items = row[:-64] + ledger.entry_hash(newest, made)
     before = rows(url, b"F")[key[:2] + (number - 1).to_bytes(6, "big")][-32:]
     put(url, key, items + lanes.tag_of(lane, number, before, items))
 

@@ -399,15 +399,12 @@ class Leases:
         breaking them is better.
         """
         self.core.check_writable()
-        damaged = {rows.token(key) for key, row in self.cells() if self._is_damaged(key, row)}
-        return sum(map(self._drop, damaged))
-
-    def _drop(self, key: bytes) -> bool:
-        """Remove a damaged lease; not if somebody mends it meanwhile, and may hold it."""
-        token, beat = self._cells(key)
-        if not self._is_damaged(key, token) and not self._is_damaged(rows.beat(key), beat):
-            return False
-        return self._swap([(key, token, None), (rows.beat(key), beat, None)])
+        dropped = 0
+        for key in {rows.token(key) for key, row in self.cells() if self._is_damaged(key, row)}:
+            token, beat = self._cells(key)  # somebody may have mended it meanwhile, and hold it
+            if self._is_damaged(key, token) or self._is_damaged(rows.beat(key), beat):
+                dropped += self._swap([(key, token, None), (rows.beat(key), beat, None)])
+        return dropped
 
     def _is_damaged(self, key: bytes, row: bytes | None) -> bool:
         if row is None:

@@ -258,10 +258,11 @@ class Opening:
     def run(self) -> Core:
         """Open the store, or create it where that is allowed."""
         with key_for(self.key) as self.source:
+            self.check_source()
             return self._run(self.storage)
 
     def _run(self, storage: Storage | None) -> Core:
-        self.check_source()
+        in_memory = not on_server(self.url) and file_of(self.url) is None
         if storage is None:
             path = file_of(self.url)
             if path is not None:
@@ -275,8 +276,12 @@ class Opening:
                 "storage is an engine: an object with all that holdfast.storage.contract.Storage "
                 "has; for one of ours give its URL alone"
             )
-        else:
-            self.check_ring_lasts(storage)
+        elif self.source is not None and in_memory and storage.limits.name != "memory":
+            # An engine of one's own does not say where the ring lies: the URL does.
+            raise InvalidInputError(
+                "the keys of this store would be in memory alone, and its content lost with them: "
+                "beside storage=, give sqlite:PATH as URL, and they are kept in PATH.keys"
+            )
         try:
             check_replica(storage, self.url, read_only=self.read_only)
             meta = read_meta(storage)
@@ -309,15 +314,6 @@ class Opening:
                 Signer.generate(hybrid=True)  # refused where there is no ML-DSA
         if source is not None and on_server(self.url):
             self.ring_url()
-
-    def check_ring_lasts(self, storage: Storage) -> None:
-        """An engine of one's own does not say where the ring lies: the URL does."""
-        in_memory = not on_server(self.url) and file_of(self.url) is None
-        if self.source is not None and in_memory and storage.limits.name != "memory":
-            raise InvalidInputError(
-                "the keys of this store would be in memory alone, and its content lost with them: "
-                "beside storage=, give sqlite:PATH as URL, and they are kept in PATH.keys"
-            )
 
     def open(self, storage: Storage, meta: Meta) -> Core:
         """Open what is there."""
@@ -639,17 +635,13 @@ def check_cut_off(path: str) -> None:
     signer, ring = f"{path}.sign", f"{path}.keys"
     signed, sealed = os.path.exists(signer), os.path.exists(ring)
     size = os.path.getsize(path) if os.path.exists(path) else HEADER  # after what is made later
-    if size < HEADER and signed:
-        raise _cut_off(path, size, f"signer of a store lies beside it ({signer!r})")
-    if size < HEADER and sealed and _holds_keys(f"sqlite:{ring}"):
-        raise _cut_off(path, size, f"ring of a store lies beside it ({ring!r})")
-
-
-def _cut_off(path: str, size: int, beside: str) -> NotAStoreError:
-    return NotAStoreError(
-        f"{path!r} holds {size} bytes, and the {beside}: the store was cut off. Put its file back "
-        "from a copy, or, for a new store, remove both files"
-    )
+    if size < HEADER and (signed or (sealed and _holds_keys(f"sqlite:{ring}"))):
+        beside = f"signer of a store lies beside it ({signer!r})"
+        beside = beside if signed else f"ring of a store lies beside it ({ring!r})"
+        raise NotAStoreError(
+            f"{path!r} holds {size} bytes, and the {beside}: the store was cut off. Put its file "
+            "back from a copy, or, for a new store, remove both files"
+        )
 
 
 def _holds_keys(ring: str) -> bool:

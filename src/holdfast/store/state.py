@@ -831,22 +831,15 @@ def _check_fit(handle: LineHandle, one: Declaration) -> None:
     if isinstance(one, Lookup):
         # A value with too many terms could never be part of it.
         lookup_terms.check_values(handle.reader.now(), one)
-    elif isinstance(one, Ephemeral):
-        _check_ephemeral(handle, one.prefix)
-    else:
+    elif not isinstance(one, Ephemeral):
         one.check_fit(handle.reader.get, lambda: handle.reader.declared().all)
-
-
-def _check_ephemeral(handle: LineHandle, prefix: str) -> None:
-    """Keys that are stored would be hidden: they must go first; and no part loses its own."""
-    if prefix.startswith(RESERVED):
+    elif one.prefix.startswith(RESERVED):
         raise InvalidInputError(
             f"{handle.scope}: keys that begin with $ are those of parts of Holdfast, which "
-            f"rely on them: {prefix!r} cannot be declared ephemeral"
+            f"rely on them: {one.prefix!r} cannot be declared ephemeral"
         )
-    found = handle.reader.stored_keys(prefix)
-    if found:
+    elif found := handle.reader.stored_keys(one.prefix):  # they would be hidden
         raise InvalidInputError(
-            f"{handle.scope}: keys that begin with {prefix!r} are stored, for example "
+            f"{handle.scope}: keys that begin with {one.prefix!r} are stored, for example "
             f"{found[0]!r}; delete them before you declare them ephemeral"
         )

@@ -261,9 +261,7 @@ class Stage:
             self.rows += pack_rows
             self.laid += packer.laid
         self.bodies.append(body)
-        state = ledger.hash_state()
-        state.update(key + envelope)
-        self.head = state.digest()
+        self.head = ledger.entry_hash(key, envelope)
         self.sequence = sequence
 
     def _set(self, sequence: int, key: str, part: Part, packer: Packer, *, how: int = 0) -> Any:
@@ -651,7 +649,11 @@ def operate(
         made += _described(stage, key, meta)
         _admit(stage, key, (), packer)
     elif kind == "merge":
-        made.append(_merge(stage, sequence, *op[2:]))
+        point, hash_, rests = op[2:]  # the past that it rests on
+        if rests != (stage.ledger.number, stage.origin, stage.merged):
+            raise Conflict(f"{stage.ledger.scope}: restored or merged meanwhile; try again")
+        before, stage.merged = stage.merged, sequence
+        made.append([entry.MERGE, *point, hash_, before])
     else:
         assert kind == "expire"
         old = stage.live(key)
@@ -737,20 +739,6 @@ def _class(stage: Stage, key: str) -> str:
         return ""  # what is declared may be just what cannot be read
     class_ = class_of(key, slot.meta, stage.declared)
     return class_ if key[0] != RESERVED or class_ == SENSITIVE else ""
-
-
-def _merge(
-    stage: Stage,
-    sequence: int,
-    point: Any,
-    hash_: bytes,
-    rests: tuple[int, ...],
-) -> Any:
-    """Note what is merged, if the timeline still has the past that the merge rests on."""
-    if rests != (stage.ledger.number, stage.origin, stage.merged):
-        raise Conflict(f"{stage.ledger.scope}: restored or merged meanwhile; try again")
-    before, stage.merged = stage.merged, sequence
-    return [entry.MERGE, *point, hash_, before]
 
 
 def staged_length(stage: Stage, key: str) -> int:

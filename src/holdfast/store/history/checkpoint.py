@@ -44,10 +44,10 @@ from holdfast.store.names.arguments import (
 from holdfast.store.names.cause import Cause
 from holdfast.store.names.items import TYPES, Checkpoint, Entry, Restored, TimelineInfo
 from holdfast.store.names.scope import Scope, check_key
-from holdfast.store.read.lookup_terms import all_built, terms_of_kept
+from holdfast.store.read.lookup_terms import Keeper, all_built
 from holdfast.store.read.points import NO_CAUSE, Points, public_entry
 from holdfast.store.read.reader import Reader, microseconds, moment
-from holdfast.store.rules.lookup import count_keys, derived
+from holdfast.store.rules.lookup import Lookup, count_keys, derived
 from holdfast.store.rules.sticky import apart, sticky_prefixes
 from holdfast.store.tree import refs
 from holdfast.store.tree.difference import tree_changes
@@ -284,7 +284,8 @@ class History:
         op = [entries.RESTORE, *point, done.root.hash]
         body.ops = [[*op, done.prefixes] if done.prefixes else op]
         packer = Packer(stage.ledger, stage.timeline.number, stage.sequence + 1)
-        more = terms_of_kept(stage, packer, root, done.keys)
+        lookups = stage.declared.of(Lookup) if done.keys else ()
+        more = Keeper(stage, packer, lookups).restored(root, done.keys)
         if there is not None:
             more += declare_along(stage, packer, there)
         if more:

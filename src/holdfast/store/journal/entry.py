@@ -184,18 +184,6 @@ def entry_state(prefix: bytes) -> Callable[[], hashlib._Hash]:
     return hashlib.sha256(b"holdfast/entry/1\0" + prefix).copy
 
 
-def entry_hasher(prefix: bytes) -> Callable[[bytes, bytes], bytes]:
-    """The hash of entries of one store and scope (`prefix`), from their place and envelope."""
-    begun = entry_state(prefix)
-
-    def entry_hash(key: bytes, envelope: bytes) -> bytes:
-        state = begun()
-        state.update(key + envelope)
-        return state.digest()
-
-    return entry_hash
-
-
 def first_hash(prefix: bytes, line: bytes) -> bytes:
     """What the first entry of a timeline names as the entry before it."""
     return hashlib.sha256(b"holdfast/first/1\0" + prefix + line).digest()

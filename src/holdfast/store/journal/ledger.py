@@ -155,8 +155,7 @@ class Ledger:
 
     def _derive(self, commitments: Commitments, nodes: NodeCache) -> None:
         """What follows from the scope's keys: commitments, and trees that are made by them."""
-        self.hash_state = entry.entry_state(self.prefix)
-        self.entry_hash = entry.entry_hasher(self.prefix)
+        self._entry_state = entry.entry_state(self.prefix)
         self.commit_body = commitments.domain(b"body")
         self.commit_pack = commitments.domain(b"pack")
         self.commit_save = commitments.domain(b"save")
@@ -178,6 +177,12 @@ class Ledger:
         self.splitter = Splitter(self.codec, self.value_hash, commitments.boundary_key)
 
     # rows
+
+    def entry_hash(self, key: bytes, envelope: bytes) -> bytes:
+        """The hash of an entry, from its place and envelope."""
+        state = self._entry_state()
+        state.update(key + envelope)
+        return state.digest()
 
     def ad(self, key: bytes) -> bytes:
         """Associated data of a row: store, scope and place."""
@@ -514,32 +519,23 @@ class Ledger:
 
 def sealed_again(ledger: Ledger, key: bytes, row: bytes, epoch: int) -> bytes | None:
     """A row under the newest key; None if it is not under one older than that of `epoch`."""
-    ad, seal = ledger.ad(key), ledger.seal
-    if key[:1] != b"E":
-        found, compressed, quiet = sealed_under(row)
-        if found >= epoch:
-            return None
-        plain = seal.open(ad, row)
-        return seal.seal(ad, plain, ledger.commit_pack(plain), compress=compressed, quiet=quiet)
-    envelope, sealed = entry.split_row(row)
-    if not sealed:
-        return None  # pruned
-    start = len(envelope.data)
-    found, compressed, quiet = sealed_under(row, start)
+    ad, seal, front, writer = ledger.ad(key), ledger.seal, b"", None
+    if key[:1] == b"E":
+        envelope, sealed = entry.split_row(row)
+        if not sealed:
+            return None  # pruned
+        front, writer = envelope.data, envelope.writer
+    found, compressed, quiet = sealed_under(row, len(front))
     if found >= epoch:
         return None
-    plain = seal.open(ad, row, envelope.writer, start)
-    if ledger.commit_body(plain) != envelope.commitment:
+    plain = seal.open(ad, row, writer, len(front))
+    commitment = ledger.commit_body(plain) if front else ledger.commit_pack(plain)
+    if front and commitment != envelope.commitment:
         raise DamagedRecordError("the body is not the one that the envelope commits to")
-    return envelope.data + seal.seal(
-        ad + envelope.data,
-        plain,
-        envelope.commitment,
-        writer_outside=True,
-        writer=envelope.writer,
-        compress=compressed,
-        quiet=quiet,
-    )
+    how: dict[str, Any] = {"compress": compressed, "quiet": quiet}
+    if front:
+        how |= {"writer_outside": True, "writer": writer}
+    return front + seal.seal(ad + front, plain, commitment, **how)
 
 
 class AtomCache:

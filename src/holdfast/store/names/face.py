@@ -152,7 +152,7 @@ def calls(*names: str, **made: Callable[[Any, OnLoop], Any]) -> Callable[[_F], _
 
     def mark(function: _F) -> _F:
         function.__calls__ = {  # type: ignore[attr-defined]
-            **{name: partial(_waited_for, name=name) for name in names},
+            **{name: lambda given, loop, name=name: loop.wrap(given, name) for name in names},
             **made,
         }
         return function
@@ -163,10 +163,6 @@ def calls(*names: str, **made: Callable[[Any, OnLoop], Any]) -> Callable[[_F], _
 def asks(*names: str) -> Callable[[_F], _F]:
     """Name the arguments that are functions of users which steps `ask`: they may be async."""
     return calls(**{name: partial(_asked, name=name) for name in names})
-
-
-def _waited_for(function: Any, on_loop: OnLoop, *, name: str) -> Any:
-    return on_loop.wrap(function, name)
 
 
 def _asked(function: Any, _: OnLoop, *, name: str) -> Any:

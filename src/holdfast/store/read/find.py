@@ -141,13 +141,10 @@ class Search:
         ]
         self._further = False
         """Whether more is asked than what bounds the part that is read."""
-        self._check_order(names)
         self.low, self.high = self._span()
-
-    def _check_order(self, names: list[str]) -> None:
-        if self.asked.order is None:
+        if asked.order is None:
             return
-        name = self.asked.order.removeprefix("-")
+        name = asked.order.removeprefix("-")
         if name not in names:
             raise InvalidInputError(
                 f"the lookup {self.lookup.name!r} has no term {name!r} to sort by; "
@@ -189,16 +186,12 @@ class Search:
                 continue
             if self._further and not self._fits(name):
                 continue
-            if self._expired(name):
-                continue
+            slot = self.timeline.slot(self.lookup.key_in(name))
+            if slot is not None and self._judged(slot) is None:
+                continue  # it stands for a key that has expired, and was not swept yet
             if not (repeats and self._seen_before(name)):
                 yield name
                 left = left - 1 if left is not None else None
-
-    def _expired(self, name: str) -> bool:
-        """Whether it stands for a key that has expired, and was not swept yet."""
-        slot = self.timeline.slot(self.lookup.key_in(name))
-        return slot is not None and self._judged(slot) is None
 
     def _fits(self, name: str) -> bool:
         found = self.lookup.terms_in(name)

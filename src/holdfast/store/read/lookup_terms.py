@@ -141,16 +141,6 @@ def keep_lookups(stage: Stage, ops: Ops, packer: Packer) -> Callable[[int, list[
     return keeper.after
 
 
-def terms_of_kept(stage: Stage, packer: Packer, then: Node, keys: Sequence[str]) -> list[Any]:
-    """Operations for sticky keys, which a restore to `then` left as they are now.
-
-    If they are many, the lookup is forgotten instead, and is built anew behind the restore.
-    """
-    lookups = stage.declared.of(Lookup) if keys else ()
-    keeper = Keeper(stage, packer, lookups)
-    return keeper.restored(then, keys)
-
-
 class Keeper:
     """The lookups of a scope while one entry is built."""
 
@@ -185,7 +175,11 @@ class Keeper:
             self._was[key] = self._stage.slot(key)
 
     def restored(self, then: Node, keys: Sequence[str]) -> list[Any]:
-        """Take it that keys were what they are in another index."""
+        """Operations for sticky keys, which a restore to `then` left as they are now: take it that
+        they were what they are there.
+
+        If they are many, the lookup is forgotten instead, and is built anew behind the restore.
+        """
         fits = False
         for key in keys:
             if any(lookup.covers(key) for lookup in self._lookups):

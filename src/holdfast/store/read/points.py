@@ -77,7 +77,18 @@ class Points:
                     f"that point belongs to {point.scope}, not to {self.scope}"
                 )
             self._checked(point.timeline, point.sequence)
-            return self._same_entry(point)
+            line = self.line(point.timeline)
+            key = rowkinds.entry(line.prefix, point.sequence)
+            row = line.ledger.storage.get([key])[0]
+            if row is None:
+                raise line.ledger.damage(key, "it is missing")
+            envelope, _ = entry.split_row(row)
+            if line.ledger.entry_hash(key, envelope.data).hex() != point.hash:
+                raise PointNotFoundError(
+                    f"{self.scope}: entry {point.sequence} of {point.timeline} is not the one "
+                    "given; is that one of another store?"
+                )
+            return point.timeline, point.sequence
         if isinstance(point, bool):
             raise InvalidInputError("True and False are no points")
         if isinstance(point, int):
@@ -98,21 +109,6 @@ class Points:
             f"{type(point).__name__} is no point; give an entry's number, a time, a checkpoint or "
             "its name"
         )
-
-    def _same_entry(self, point: Checkpoint | Entry) -> tuple[str, int]:
-        """The point, if that entry is this one: it may come from another store."""
-        line = self.line(point.timeline)
-        key = rowkinds.entry(line.prefix, point.sequence)
-        row = line.ledger.storage.get([key])[0]
-        if row is None:
-            raise line.ledger.damage(key, "it is missing")
-        envelope, _ = entry.split_row(row)
-        if line.ledger.entry_hash(key, envelope.data).hex() != point.hash:
-            raise PointNotFoundError(
-                f"{self.scope}: entry {point.sequence} of {point.timeline} is not the one given; "
-                "is that one of another store?"
-            )
-        return point.timeline, point.sequence
 
     def _checked(self, timeline: str, sequence: int) -> tuple[str, int]:
         sequence, _ = self._held(timeline, sequence)
@@ -149,9 +145,13 @@ class Points:
                 return self._checked(timeline, int(number))
             except TimelineNotFoundError as error:
                 missing = error  # unless it is a checkpoint's name: "release@2"
-        found = self.checkpoint_named(text) or self._checkpoint_hashed(text)
-        if found is not None:
-            return found
+        # A damaged one on the way may be the one that is meant: then only an id can say which.
+        hashed = _HASH.fullmatch(text) is not None
+        for line, sequence, envelope, body in self.statements(refuse=not hashed):
+            named = any(op[0] == entry.CHECKPOINT and op[1] == text for op in body.ops)
+            key = rowkinds.entry(line.prefix, sequence)
+            if named or (hashed and line.ledger.entry_hash(key, envelope.data).hex() == text):
+                return self.timeline, sequence
         if missing is not None:
             raise missing
         if _numeral(text):
@@ -160,32 +160,13 @@ class Points:
             f"{self.scope}: no checkpoint is named {text!r}; `checkpoints()` lists them"
         )
 
-    def checkpoint_named(self, name: str) -> tuple[str, int] | None:
-        """The newest checkpoint of this timeline that has this name.
-
-        A damaged one on the way may be the one that is meant: then only an id can say which.
-        """
-        for _, sequence, _, body in self.statements(damaged="refuse"):
-            if any(op[0] == entry.CHECKPOINT and op[1] == name for op in body.ops):
-                return self.timeline, sequence
-        return None
-
-    def _checkpoint_hashed(self, text: str) -> tuple[str, int] | None:
-        """The checkpoint of this timeline that has this hash, if it is one."""
-        if not _HASH.fullmatch(text):
-            return None
-        for line, sequence, envelope, _ in self.statements():
-            key = rowkinds.entry(line.prefix, sequence)
-            if line.ledger.entry_hash(key, envelope.data).hex() == text:
-                return self.timeline, sequence
-        return None
-
     def statements(
-        self, *, damaged: str = "pass over", passed: list[tuple[int, str]] | None = None
+        self, *, refuse: bool = False, passed: list[tuple[int, str]] | None = None
     ) -> Iterator[tuple[Timeline, int, Envelope, Body]]:
         """Entries of this timeline that are checkpoints, newest first.
 
-        A list passes over one whose body is damaged: `verify` names it, the others can be used.
+        A list passes over one whose body is damaged, unless it is to `refuse`: `verify` names it,
+        the others can be used.
         With `passed`, those are noted there with what is wrong, and a missing one is no end.
         """
         try:
@@ -206,7 +187,7 @@ class Points:
                     raise
                 continue
             except DamagedRecordError as error:  # the others can be used
-                if damaged == "refuse":
+                if refuse:
                     raise StateIntegrityError(
                         f"{error}. It is a checkpoint whose name cannot be read: give the one that "
                         f"is meant by its id ({self.timeline}@NUMBER; `checkpoints()` lists them)"
@@ -334,34 +315,27 @@ def public_entry(
     position: Position | None = None,
 ) -> Entry:
     """An entry for people."""
+    cause, point = body.cause or NO_CAUSE, ""
+    if core.redact is not None and cause.reason is not None:
+        cause = structs.replace(cause, reason=core.redact(cause.reason))
+    for op in body.ops:
+        if op[0] in (entry.RESTORE, entry.FORK, entry.MERGE):
+            point = f"{core.numbers.timeline(ledger, op[1]) or '?'}@{op[2]}"
+            break
     return Entry(
         ledger.scope,
         timeline,
         rowkinds.sequence_of(key),
         moment(body.time),
         tuple(pair for pair in entry.shown(body.ops) if not derived(pair[1])),
-        _cause_of(core, body),
+        cause,
         ledger.entry_hash(key, envelope.data).hex(),
         body.change,
         _place_names(core, body.also) if body.also else (),
         body.step,
-        _point_of(core, ledger, body),
+        point,
         position,
     )
-
-
-def _cause_of(core: Core, body: Body) -> Cause:
-    cause = body.cause or NO_CAUSE
-    if core.redact is not None and cause.reason is not None:
-        return structs.replace(cause, reason=core.redact(cause.reason))
-    return cause
-
-
-def _point_of(core: Core, ledger: Ledger, body: Body) -> str:
-    for op in body.ops:
-        if op[0] in (entry.RESTORE, entry.FORK, entry.MERGE):
-            return f"{core.numbers.timeline(ledger, op[1]) or '?'}@{op[2]}"
-    return ""
 
 
 def _place_names(

@@ -78,13 +78,22 @@ def tagged(value: Any) -> Any:
     """The value with everything that JSON lacks in its tagged form."""
     kind = type(value)
     if kind is dict:
-        return _dict(value)
+        plain = all(type(key) is str for key in value)
+        if plain and not (len(value) == 1 and next(iter(value)).startswith("$")):
+            return {key: tagged(part) for key, part in value.items()}
+        return {"$map": [[tagged(key), tagged(part)] for key, part in value.items()]}
     if kind is list:
         return [tagged(part) for part in value]
     if kind is str:
-        return _str(value)
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return {"$text": base64.b64encode(value.encode("utf-8", "surrogatepass")).decode()}
+        return value
     if kind is int:
-        return value if -SAFE <= value <= SAFE else {"$int": _digits(value)}
+        if -SAFE <= value <= SAFE:
+            return value
+        return {"$int": str(value) if value.bit_length() <= _LONG else hex(value)}
     if kind is float:
         return value if math.isfinite(value) else {"$float": str(value)}
     if kind is bytes:
@@ -99,25 +108,6 @@ def tagged(value: Any) -> Any:
         fields = {"name": value.name, "version": value.version, "fields": tagged(value.value)}
         return {"$object": fields}
     return {"$erased": True} if value is ERASED else value  # None, True, False
-
-
-def _dict(value: dict[Any, Any]) -> Any:
-    plain = all(type(key) is str for key in value)
-    if plain and not (len(value) == 1 and next(iter(value)).startswith("$")):
-        return {key: tagged(part) for key, part in value.items()}
-    return {"$map": [[tagged(key), tagged(part)] for key, part in value.items()]}
-
-
-def _str(value: str) -> Any:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return {"$text": base64.b64encode(value.encode("utf-8", "surrogatepass")).decode()}
-    return value
-
-
-def _digits(value: int) -> str:
-    return str(value) if value.bit_length() <= _LONG else hex(value)
 
 
 def _time(value: datetime) -> Any:
@@ -142,12 +132,9 @@ def _mapping(pairs: list[tuple[str, Any]]) -> Any:
     found = dict(pairs)
     if len(found) < len(pairs):
         raise InvalidValueError("a mapping names one key twice; remove one of them")
-    if len(pairs) == 1 and pairs[0][0].startswith("$"):
-        return _untagged(*pairs[0])
-    return found
-
-
-def _untagged(tag: str, content: Any) -> Any:
+    if len(pairs) != 1 or not pairs[0][0].startswith("$"):
+        return found
+    tag, content = pairs[0]
     read = _TAGS.get(tag)
     if read is None:
         raise InvalidValueError(
