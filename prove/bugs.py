@@ -2009,7 +2009,7 @@ BUGS = (
         "values are checked by a version that was declared before",
         "schemas/schema.py",
         "        found = _known.get(self.digest)\n",
-        "        found = next((x for x in _known.values() if x.called == self.called), None)\n",
+        "        found = next((x for x in _known.values() if x.name == self.name), None)\n",
         "tests/schemas/test_schema_migrations.py::test_migration_must_check_each_items_own_version",
     ),
     Bug(

@@ -64,7 +64,7 @@ def test_show_lists_the_rules_of_one_scope_and_of_no_other(cli: Cli) -> None:
     a, b = (cli(f"access show agent:{name} --json").json for name in "ab")
     assert a["grants"] == ["ann may read agent:a"]
     assert b["grants"] == []
-    assert "schema: name profile, prefix profiles/, version 1" in a["rules"]
+    assert "schema: prefix profiles/, name profile, version 1" in a["rules"]
     assert "keep: count 10" in a["rules"]
     assert b["rules"] == []
     assert a["migrations"] == ["profile to version 1: completed, 1 of version 1"]

@@ -193,7 +193,7 @@ def test_all_versions_of_all_scopes_can_be_had(store: sync.Store) -> None:
     store.agent("060").declare(two)
     store.agent("119").declare(Schema("last", prefix="last/", fields={}))
     known = Schemas(store)
-    assert [(one.called, one.version) for one in known.list()] == [("last", 1), ("profile", 2)]
+    assert [(one.name, one.version) for one in known.list()] == [("last", 1), ("profile", 2)]
     assert known.history("profile") == [PROFILE, two]
     assert known.get("profile", 1) == PROFILE
     assert known.get("profile") == two

@@ -115,7 +115,7 @@ def _upkeep(store: Store, scope: str) -> dict[str, Any]:
     """What is done by itself for one scope, and for no other."""
     state = store.scope(scope)
     declared = state.declared()
-    schemas = [one.called for one in declared if isinstance(one, SchemaRule)]
+    schemas = [one.name for one in declared if isinstance(one, SchemaRule)]
     policies: list[str] = []
     with suppress(InvalidInputError):  # only agents have some
         for one in Policies(store, watch=False).explain(state):

@@ -36,7 +36,7 @@ def list_(session: Session, name: str | None) -> None:
     session.table(
         "schemas",
         found,
-        "schema=called, version, semantic, prefix, compatible, steps",
+        "schema=name, version, semantic, prefix, compatible, steps",
         steps=lambda one: ", ".join(f"{s.from_version} to {s.to_version}" for s in one.steps),
     )
 

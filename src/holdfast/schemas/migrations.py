@@ -9,6 +9,7 @@ is brought along and migrated before that. One that was killed goes on where it 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -31,12 +32,10 @@ from holdfast.seal.codec import Typed
 from holdfast.seal.subject_keys import SEALED
 from holdfast.store.inner import (
     Book,
-    Core,
     Operation,
     Terms,
     Timeline,
     announce,
-    core_of,
     derived,
     end_line,
     handle_of,
@@ -57,15 +56,12 @@ from holdfast.store.names.scope import Scope
 from holdfast.store.state import State
 from holdfast.store.store import Store
 
-NOT_STARTED, IN_PROGRESS, COMPLETED, FAILED, ROLLED_BACK = (
-    *("not_started", "in_progress", "completed"),
-    *("failed", "rolled_back"),
-)
+NOT_STARTED, IN_PROGRESS, COMPLETED = "not_started", "in_progress", "completed"
+FAILED, ROLLED_BACK = "failed", "rolled_back"
 BATCH = 100
 TIMEOUT = 300.0
 ROUNDS = 20
 """How often what others write meanwhile is brought along before it is given up."""
-_CORRELATION = "migration"
 
 
 class MigrationRecord(Struct):
@@ -119,22 +115,20 @@ class Schemas:
     def history(self, name: str) -> Sequence[Schema]:
         """All versions of a schema, the oldest first."""
         check_text(name, "the name of a schema", 64, least=1)
-        found = {one.version: one for one in self._all() if one.called == name}
-        return [found[version] for version in sorted(found)]
+        return [one for _, one in sorted(self._all().items()) if one.name == name]
 
     def list(self) -> Sequence[Schema]:
         """The newest version of each schema, by their names."""
-        found: dict[str, Schema] = {}
-        for one in self._all():
-            if one.called not in found or found[one.called].version < one.version:
-                found[one.called] = one
-        return [found[name] for name in sorted(found)]
+        return list({one.name: one for _, one in sorted(self._all().items())}.values())
 
-    def _all(self) -> Iterator[Schema]:
+    def _all(self) -> dict[tuple[str, int], Schema]:
+        found = {}
         for info in self._store.scopes().items:
             reader = handle_of(self._store.scope(info.scope)).reader
             for _, data in reader.items(DOCUMENTS.prefix, None, "", False):
-                yield Schema.of_document(data)
+                one = Schema.of_document(data)
+                found[one.name, one.version] = one
+        return found
 
 
 @faced
@@ -185,10 +179,9 @@ class Migrations:
                     [f"{state.scope} declares version {rule.version} of {schema}, not {to}"]
                 )
             work = _Work(state, rule, key, batch_size, time.monotonic() + timeout)
-            with acting("migrations", correlation=f"{_CORRELATION}/{schema}"):
-                about = {"scope": str(state.scope), "schema": schema, "to": rule.version}
+            with acting("migrations", correlation=f"migration/{schema}"):
                 try:
-                    reports.append(_told(core_of(self._store), work, about, dry_run=dry_run))
+                    reports.append(work.run(dry_run=True) if dry_run else self._told(work))
                 except MissingError:  # of the others that fit nothing is to be kept from
                     if any(one.scope == state.scope for one in self._store.scopes().items):
                         raise
@@ -196,6 +189,23 @@ class Migrations:
                     ended = (state.scope, schema, rule.version, FAILED)
                     reports.append(MigrationReport(*ended, failures=why))
         return reports
+
+    def _told(self, work: _Work) -> MigrationReport:
+        """Migrate one scope, and tell hooks of it."""
+        work.tell("migration_started")
+        try:
+            report = work.run(dry_run=False)
+        except BaseException as error:  # however it ended, that is told
+            work.tell("migration_failed", error=f"{type(error).__name__}: {error}"[:500])
+            raise
+        if report.failures:
+            work.tell("migration_failed", failures=list(report.failures[:10]))
+            work.tell("migration_rollback_completed")
+        elif report.status == COMPLETED:
+            work.tell("migration_completed", migrated=report.migrated)
+        else:
+            work.tell("migration_failed", error="time ran out; run it again to go on")
+        return report
 
     def status(self, scope: str, schema: str) -> Sequence[MigrationReport]:
         """How far the migrations of a schema are: a report for each scope that declares it."""
@@ -207,37 +217,17 @@ class Migrations:
     def _found(self, scope: str, schema: str) -> list[tuple[State, SchemaRule]]:
         """The scopes that fit, and declare the schema."""
         check_text(schema, "the name of a schema", 64, least=1)
-        names = [str(one.scope) for one in self._store.scopes().items]
-        some = [one for one in names if Patterns(str(scope)).fit(one)]
-        found = []
-        for name in some:
-            state = self._store.scope(name)
-            for one in state.declared():
-                if isinstance(one, SchemaRule) and one.called == schema:
-                    found.append((state, one))
+        fits, all_ = Patterns(str(scope)).fit, self._store.scopes().items
+        states = [self._store.scope(one.scope) for one in all_ if fits(str(one.scope))]
+        found = [
+            (state, one)
+            for state in states
+            for one in state.declared()
+            if isinstance(one, SchemaRule) and one.name == schema
+        ]
         if not found:
             raise MissingError(f"no scope that fits {scope} declares a schema {schema!r}")
         return found
-
-
-def _told(core: Core, work: _Work, about: dict[str, Any], *, dry_run: bool) -> MigrationReport:
-    """Migrate one scope, and tell hooks of it (`announce`)."""
-    if dry_run:
-        return work.run(dry_run=True)
-    announce(core, "migration_started", **about)
-    try:
-        report = work.run(dry_run=False)
-    except BaseException as error:  # however it ended, that is told
-        announce(core, "migration_failed", **about, error=f"{type(error).__name__}: {error}"[:500])
-        raise
-    if report.failures:
-        announce(core, "migration_failed", **about, failures=list(report.failures[:10]))
-        announce(core, "migration_rollback_completed", **about)
-    elif report.status == COMPLETED:
-        announce(core, "migration_completed", **about, migrated=report.migrated)
-    else:
-        announce(core, "migration_failed", **about, error="time ran out; run it again to go on")
-    return report
 
 
 class _Work:
@@ -253,10 +243,16 @@ class _Work:
         self._batch = batch
         self._end = end
         self._book = Book(state, MIGRATIONS, MigrationRecord)
-        self._id = rule.called if key is None else f"{rule.called}/{key}"
+        self._id = rule.name if key is None else f"{rule.name}/{key}"
         self._failures: list[str] = []
         self._done: set[str] = set()
         self._at = 0  # the entry of the fork that is known to be ours
+
+    def tell(self, event: str, **more: Any) -> None:
+        """Tell hooks of it (`announce`)."""
+        state, rule = self._state, self._rule
+        about = {"scope": str(state.scope), "schema": rule.name, "to": rule.version}
+        announce(handle_of(state).core, event, **about, **more)
 
     def status(self) -> MigrationReport:
         """How far it is."""
@@ -281,7 +277,7 @@ class _Work:
         kept = self._state.checkpoints(type="migration") if known.checkpoint else ()
         return MigrationReport(
             self._state.scope,
-            self._rule.called,
+            self._rule.name,
             self._rule.version,
             status,
             known.migrated or len(self._done),
@@ -296,18 +292,15 @@ class _Work:
         before = self._versions()
         if all(version >= self._rule.version for version in before):
             return self._report(COMPLETED, before, None, dry_run=dry_run)
-        if dry_run:
-            try:
-                self._migrate(self._state, None)
-            except TimeoutError:
-                return self._report(IN_PROGRESS, before, None, dry_run=True)
-            status = FAILED if self._failures else COMPLETED
-            return self._report(status, before, None, dry_run=True)
-        record = self._begun()
+        record = None if dry_run else self._begun()
         try:
+            if record is None:
+                self._migrate(self._state, None)
+                status = FAILED if self._failures else COMPLETED
+                return self._report(status, before, None, dry_run=True)
             taken = self._taken_over(record)
         except TimeoutError:
-            return self._report(IN_PROGRESS, before, record)
+            return self._report(IN_PROGRESS, before, record, dry_run=dry_run)
         if not taken and record.fork:
             with suppress(HoldfastError):  # what is left of it harms nobody
                 end_line(handle_of(self._state.on(record.fork)), "migration")
@@ -322,7 +315,7 @@ class _Work:
         """The record of a run that was killed or ran out of time, or of a new one; and its fork."""
         record = self._book.get(self._id)
         if record is None or (record.status, record.to) != (IN_PROGRESS, self._rule.version):
-            label = f"before {self._rule.called} {self._rule.version}"
+            label = f"before {self._rule.name} {self._rule.version}"
             checkpoint = self._state.checkpoint(label, type="migration")
             record = MigrationRecord(IN_PROGRESS, self._rule.version, checkpoint=checkpoint.id)
             record.start = checkpoint.sequence
@@ -330,7 +323,7 @@ class _Work:
             sticky = tuple(one for one in sticky if one[:1] != "$")  # those keys have no schema
             waiting = self._waiting(self._state) if sticky else ()
             if not any(key.startswith(sticky) for key, _ in waiting):
-                record.fork = f"$migration/{self._rule.called}/{time.time_ns():x}"
+                record.fork = f"$migration/{self._rule.name}/{time.time_ns():x}"
             self._note(record)
         lines = [one.name for one in self._state.timelines()]
         if record.fork and record.fork not in lines:
@@ -346,7 +339,7 @@ class _Work:
 
         What restores and merges leave alone is changed in place: by one change, made in memory.
         """
-        reason = f"migrated to {self._rule.called} {self._rule.version}"
+        reason = f"migrated to {self._rule.name} {self._rule.version}"
         since = record.start
         for _ in range(ROUNDS):
             head = self._state.log(limit=1)[0].sequence
@@ -416,9 +409,7 @@ class _Work:
                 self._done.update(one.key for one in operations)
                 if write is not None:
                     write(operations)
-                    about = {"scope": str(state.scope), "schema": self._rule.called}
-                    core, count = handle_of(state).core, len(self._done)
-                    announce(core, "migration_step_completed", **about, migrated=count)
+                    self.tell("migration_step_completed", migrated=len(self._done))
 
     def _led(self, state: State, line: Timeline, key: str) -> Operation | None:
         """What sets a key to its value as it is to be now; None if there is none, or it failed."""
@@ -471,10 +462,7 @@ class _Work:
                 yield key, read_meta(slot.meta).schema
 
     def _versions(self) -> dict[int, int]:
-        found: dict[int, int] = {}
-        for _, version in self._keys(self._state):
-            found[version] = found.get(version, 0) + 1
-        return found
+        return dict(Counter(version for _, version in self._keys(self._state)))
 
 
 def _commit(state: State, reason: str, head: int, made: list[Operation]) -> int:

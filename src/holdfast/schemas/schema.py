@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -73,29 +73,15 @@ class SchemaRule(CheckingDeclaration):
     """That values below a prefix are of a schema."""
 
     kind: ClassVar[str] = "schema"
-    called: str = ""
+    name: str = ""
+    """What it is known by; a newer version takes its place."""
     version: int = 1
     digest: str = ""
 
     @property
-    def name(self) -> str:
-        """What it is known by; a newer version takes its place."""
-        return self.called
-
-    def data(self) -> dict[str, Any]:
-        """What is kept: plain data."""
-        named = {"name": self.called, "prefix": self.prefix}
-        return {**named, "version": self.version, "digest": self.digest}
-
-    @classmethod
-    def of_data(cls, data: dict[str, Any]) -> Self:
-        """The opposite of `data`."""
-        return cls(data["prefix"], data["name"], data["version"], data["digest"])
-
-    @property
     def place(self) -> str:
         """Where the document lies."""
-        return f"{DOCUMENTS.prefix}{self.called}/{self.version}"
+        return f"{DOCUMENTS.prefix}{self.name}/{self.version}"
 
     def schema(self, read: Callable[[str], Any]) -> Schema:
         """All that it says; `read` gives values of the scope's keys."""
@@ -105,19 +91,15 @@ class SchemaRule(CheckingDeclaration):
             found = Schema.of_document(data) if isinstance(data, Mapping) else None
             if found is None or found.digest != self.digest:
                 raise DamagedRecordError(
-                    f"the document of the schema {self.called!r}, version {self.version}, is not "
+                    f"the document of the schema {self.name!r}, version {self.version}, is not "
                     f"there or not as it was: declare it again",
                     self.place,
                 )
-            remember(found)
         return found
 
     def admit(self, scope: Scope, key: str, value: Any, read: Callable[[str], Any]) -> int:
         """Refuse a value that breaks the schema, with all that is wrong with it."""
-        problems = self.schema(read).checker.problems(value)
-        if problems:
-            raise SchemaViolationError(self._said(scope, key, problems), problems)
-        return self.version
+        return self._fitting(scope, key, self.schema(read).checker.problems(value))
 
     def admit_items(
         self,
@@ -142,14 +124,15 @@ class SchemaRule(CheckingDeclaration):
             total = count() + len(items)
             problems += [f"at least {least} items"] if least is not None and total < least else []
             problems += [f"at most {most} items"] if most is not None and total > most else []
-        if problems:
-            raise SchemaViolationError(self._said(scope, key, problems), problems)
-        return self.version
+        return self._fitting(scope, key, problems)
 
-    def _said(self, scope: Scope, key: str, problems: list[str]) -> str:
-        more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
-        what = "; ".join(problems[:5]) + more
-        return f"{scope}: {key!r} breaks the schema {self.called} {self.version}: {what}"
+    def _fitting(self, scope: Scope, key: str, problems: list[str]) -> int:
+        """The version that a value is of, if it has no problems."""
+        if problems:
+            more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
+            told = f"{scope}: {key!r} breaks the schema {self.name} {self.version}"
+            raise SchemaViolationError(f"{told}: {'; '.join(problems[:5])}{more}", problems)
+        return self.version
 
     def leads(self, version: int, read: Callable[[str], Any]) -> bool:
         """Whether the schema says that older values are led on when they are read."""
@@ -161,7 +144,7 @@ class SchemaRule(CheckingDeclaration):
             return self.schema(read).migrated(value, version)
         except (TransformError, InvalidSchemaError) as error:
             raise TransformError(
-                f"{key!r} is of {self.called} {version} and cannot be led to {self.version}: "
+                f"{key!r} is of {self.name} {version} and cannot be led to {self.version}: "
                 f"{error}; set it anew, or mend the steps in a newer version"
             ) from None
 
@@ -177,14 +160,14 @@ class SchemaRule(CheckingDeclaration):
             return
         if self.version <= before.version:
             raise InvalidSchemaError(
-                [f"version {before.version} of {self.called} is declared; give a later one"]
+                [f"version {before.version} of {self.name} is declared; give a later one"]
             )
         old, new = before.schema(read), self.schema(read)
         steps = new.way(before.version)
         problems = check_compatible(old.compatible, old.document, new.document, steps)
         if problems:
             raise InvalidSchemaError(
-                [f"{self.called} {self.version} is not {old.compatible} compatible", *problems]
+                [f"{self.name} {self.version} is not {old.compatible} compatible", *problems]
             )
 
 
@@ -230,7 +213,7 @@ class Schema(SchemaRule):
         if semantic is None or isinstance(semantic, str):
             semantic = SemanticVersion.parse(semantic or f"{version}.0.0")
         made = {
-            "called": name,
+            "name": name,
             "version": version,
             "prefix": prefix,
             "semantic": semantic,
@@ -244,11 +227,12 @@ class Schema(SchemaRule):
         self.__post_init__()
         if not all(isinstance(one, Step) for one in self.steps):
             raise InvalidSchemaError(["steps are made like Step(1, 2, [Copy('a', 'b')])"])
-        object.__setattr__(self, "digest", digest_of(self.says()))
+        object.__setattr__(self, "digest", _digest(self.says()))
         _ = self.checker  # refused now, not with the first value
-        if self.steps:
-            way(self.steps, min(one.from_version for one in self.steps), version)
-        remember(self)
+        self.way(min((one.from_version for one in self.steps), default=version))
+        _known[self.digest] = self  # it need not be read for each value
+        while len(_known) > MOST_KNOWN:
+            _items.pop(_known.popitem(last=False)[0], None)
 
     @cached_property
     def checker(self) -> Checker:
@@ -271,28 +255,21 @@ class Schema(SchemaRule):
 
     def says(self) -> dict[str, Any]:
         """All it says, as plain data: the document that lies beside its declaration."""
+        kept = ("name", "version", "prefix", "compatible", "auto_migrate", "document")
         return {
-            "name": self.called,
-            "version": self.version,
-            "prefix": self.prefix,
+            **{name: getattr(self, name) for name in kept},
             "semantic": str(self.semantic),
-            "compatible": self.compatible,
-            "auto_migrate": self.auto_migrate,
-            "document": self.document,
             "steps": msgspec.to_builtins([*self.steps], builtin_types=(bytes, datetime)),
         }
 
     @classmethod
     def of_document(cls, data: Mapping[str, Any]) -> Schema:
         """The opposite of `says`."""
-        known = _known.get(digest_of(data))
-        if known is not None:
-            return known
         try:
             steps = msgspec.convert(data["steps"], list[Step])
         except msgspec.ValidationError as error:
             raise InvalidSchemaError([f"a step has transforms that are known: {error}"]) from None
-        return cls(**{**data, "steps": steps})
+        return _known.get(_digest(data)) or cls(**{**data, "steps": steps})
 
     def along(self) -> dict[str, Any]:
         """What is written with its declaration: all it says."""
@@ -305,38 +282,36 @@ class Schema(SchemaRule):
         return hash(self.digest)
 
     def __repr__(self) -> str:
-        return f"Schema({self.called!r}, {self.version}, prefix={self.prefix!r})"
+        return f"Schema({self.name!r}, {self.version}, prefix={self.prefix!r})"
 
 
-def digest_of(says: Mapping[str, Any]) -> str:
+def _digest(says: Mapping[str, Any]) -> str:
     """What tells a schema from all others."""
     return hashlib.sha256(_encode(says)).hexdigest()
-
-
-def remember(schema: Schema) -> Schema:
-    """Keep a schema in memory: it need not be read for each value."""
-    _known[schema.digest] = schema
-    while len(_known) > MOST_KNOWN:
-        old, _ = _known.popitem(last=False)
-        _items.pop(old, None)
-    return schema
 
 
 def _document(
     fields: Mapping[str, Field] | None,
     document: Mapping[str, Any] | None,
-    of: type | None,
+    of: Any,
     *,
     extra: bool,
 ) -> dict[str, Any]:
     """The JSON Schema of what was given."""
+    made: dict[str, Any]
     if fields is not None:
         must = [name for name, one in fields.items() if not getattr(one, "optional", False)]
         made = mapping_document(fields, must, extra=check_flag(extra, "extra"))
     elif document is not None:
         made = dict(document)
+    elif hasattr(of, "model_json_schema"):
+        made = of.model_json_schema()
     else:
-        made = _of_class(of)
+        try:
+            made = msgspec.json.schema(of)
+        except TypeError as error:
+            named = getattr(of, "__name__", of)
+            raise InvalidSchemaError([f"{named} has no schema: {error}"]) from None
     try:
         size = len(_encode(made))
     except (TypeError, msgspec.MsgspecError, RecursionError):
@@ -344,15 +319,3 @@ def _document(
     if size > MOST_BYTES:
         raise InvalidSchemaError([f"a schema has at most {MOST_BYTES} bytes, not {size}"])
     return made
-
-
-def _of_class(of: Any) -> dict[str, Any]:
-    if hasattr(of, "model_json_schema"):
-        made: dict[str, Any] = of.model_json_schema()
-        return made
-    try:
-        return msgspec.json.schema(of)
-    except TypeError as error:
-        raise InvalidSchemaError(
-            [f"{getattr(of, '__name__', of)} has no schema: {error}"]
-        ) from None
