@@ -1987,8 +1987,9 @@ BUGS = (
     Bug(
         "what is redacted for people is stored redacted",
         "access/protection.py",
-        "            made = self._protected(plain, scope)\n",
-        "            made = self._protected(self._redaction(plain), scope)\n",
+        "            made = self._protection._protected(plain, scope)\n",
+        "            plain = self._protection._redaction(plain)\n"
+        "                    made, plain = self._protection._protected(plain, scope), None\n",
         "tests/access/test_protection.py::test_redaction_must_not_destroy_data_the_owner_needs",
     ),
     Bug(

@@ -166,7 +166,7 @@ class Access:
 
         Of a step it is its workflow, of `custom:a/b` it is `custom:a`, and cannot be said.
         """
-        child, name = _scope(scope), str(_scope(above))
+        child, name = scope_of(scope), str(scope_of(above))
         if child.kind != "session":
             raise InvalidInputError(f"what {child} is below of follows from its name")
         self._refresh()
@@ -183,7 +183,7 @@ class Access:
         """Whether somebody may do something with a scope, or with one key of it."""
         if permission not in PERMISSIONS:
             raise InvalidInputError(f"a permission is {', '.join(PERMISSIONS)}")
-        found = self.applying(principal, str(_scope(scope)))
+        found = self.applying(principal, str(scope_of(scope)))
         some = [one for one in found if not one.prefix or (key and key.startswith(one.prefix))]
         return PERMISSIONS[permission] <= {
             what for one in some for what in PERMISSIONS[one.permission]
@@ -193,7 +193,7 @@ class Access:
         self, principal: str, scope: str | Scope, permission: str = READ, *, key: str = ""
     ) -> str:
         """Why somebody may do something, or which grant is missing."""
-        name = str(_scope(scope))
+        name = str(scope_of(scope))
         found = [str(one) for one in self.applying(principal, name)]
         what = f"{permission} {name}" + (f" {key}" if key else "")
         if self.check(principal, scope, permission, key=key):
@@ -215,7 +215,7 @@ class Access:
 
     def show(self, scope: str | Scope) -> dict[str, Any]:
         """Who may do what with a scope, and all that is declared of it."""
-        name = str(_scope(scope))
+        name = str(scope_of(scope))
         self._refresh()
         holders = [one for who in self._known for one in self.applying(who, name)]
         return {
@@ -320,7 +320,8 @@ def check_target(target: Any) -> str:
     return str(target)
 
 
-def _scope(scope: str | Scope) -> Scope:
+def scope_of(scope: str | Scope) -> Scope:
+    """A scope, of its text or itself."""
     return scope if isinstance(scope, Scope) else Scope.parse(scope)
 
 

@@ -19,16 +19,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.access.grants import PROTECTION
+from holdfast.access.grants import PROTECTION, scope_of
 from holdfast.errors import InvalidInputError, InvalidValueError
 from holdfast.seal.codec import Typed
-from holdfast.store.inner import (
-    Book,
-    Gate,
-    GateRequest,
-    Operation,
-    core_of,
-)
+from holdfast.store.inner import Book, Gate, GateRequest, core_of
 from holdfast.store.names.arguments import check_text, listed
 from holdfast.store.names.face import faced, here, writes
 from holdfast.store.names.items import LongValue
@@ -45,6 +39,8 @@ SUBJECT = "protected/"
 """How the names of subjects begin that fields are sealed for, one of each scope."""
 PIECE = min(MOST_SEARCHED)
 """Characters of a text that every pattern looks through."""
+_PIECES = re.compile(rf"(?s).{{1,{PIECE}}}(?=[ \n\t,;]|\Z)|.{{1,{PIECE}}}")
+"""A longer one is cut where a word ends."""
 MOST = 100
 """Patterns, and names of fields, at most."""
 
@@ -69,7 +65,12 @@ class Redaction:
             return REDACTED if value is not None else None
         kind = type(value)
         if kind is str:
-            return self._text(value)
+            done = []
+            for piece in _PIECES.findall(value):
+                for one in self._patterns:
+                    piece = one.replaced(piece, REDACTED)
+                done.append(piece)
+            return "".join(done)
         if kind is int and any(one.found(str(value)) for one in self._patterns):
             return REDACTED
         if kind is dict:
@@ -79,20 +80,6 @@ class Redaction:
         if kind is Typed:
             return Typed(value.name, value.version, self(value.value))
         return value
-
-    def _text(self, text: str) -> str:
-        # Patterns look at so much of a text at once: a longer one is cut where a word ends.
-        done: list[str] = []
-        while text:
-            cut = len(text)
-            if cut > PIECE:
-                cut = max(text.rfind(space, 1, PIECE) for space in " \n\t,;")
-                cut = cut if cut > 0 else PIECE
-            piece, text = text[:cut], text[cut:]
-            for one in self._patterns:
-                piece = one.replaced(piece, REDACTED)
-            done.append(piece)
-        return "".join(done)
 
 
 @faced
@@ -162,13 +149,12 @@ class Protection:
         Sealed parts are opened by the store they were sealed in, and by no other.
         """
         plain = self._core.codec.plain(value)
-        return self._protected(plain, scope if isinstance(scope, Scope) else Scope.parse(scope))
+        return self._protected(plain, scope_of(scope))
 
     def hashed(self, value: Any, scope: str | Scope) -> str:
         """What a field that is hashed holds for a value in a scope, to look for it or compare."""
         codec = self._core.codec
-        place = scope if isinstance(scope, Scope) else Scope.parse(scope)
-        ledger = self._core.ledger(place, create=not self._core.read_only)
+        ledger = self._core.ledger(scope_of(scope), create=not self._core.read_only)
         # In a plain store nothing is keyed: what the scope alone has stands in front.
         data = ledger.page_key + codec.encode(codec.plain(value))
         return HASHED + ledger.tag(b"protect", data).hex()
@@ -177,7 +163,18 @@ class Protection:
         """A value in plain form with its fields protected; the very same if there are none."""
         kind = type(value)
         if kind is dict:
-            made = {name: self._field(name, one, scope) for name, one in value.items()}
+            made = dict(value)
+            for name, one in value.items():
+                if one is None or (
+                    name in self._hash and type(one) is str and _DONE.fullmatch(one)
+                ):
+                    continue  # one that was read comes back when its value is updated
+                if name in self._hash:
+                    made[name] = self.hashed(one, scope)
+                elif name in self._encrypt:
+                    made[name] = self._core.subjects.part(f"{SUBJECT}{scope}"[:256], one)
+                else:
+                    made[name] = self._protected(one, scope)
             return made if any(made[name] is not value[name] for name in value) else value
         if kind is list:
             items = [self._protected(one, scope) for one in value]
@@ -186,29 +183,6 @@ class Protection:
             inner = self._protected(value.value, scope)
             return value if inner is value.value else Typed(value.name, value.version, inner)
         return value
-
-    def _field(self, name: str, value: Any, scope: Scope) -> Any:
-        if value is None:
-            return None
-        if name in self._hash:
-            # One that was read comes back when its value is updated.
-            done = type(value) is str and _DONE.fullmatch(value)
-            return value if done else self.hashed(value, scope)
-        if name in self._encrypt:
-            return self._core.subjects.part(f"{SUBJECT}{scope}"[:256], value)
-        return self._protected(value, scope)
-
-    def _asked(self, one: Operation, scope: Scope) -> Operation:
-        """An operation with its fields protected."""
-        if one.kind not in ("set", "append") or one.key.startswith(RESERVED):
-            return one
-        if isinstance(one.value, LongValue | bytes):
-            return one
-        with suppress(InvalidValueError):  # refused behind this, with the place of it
-            plain = self._core.codec.plain(one.value)
-            made = self._protected(plain, scope)
-            return one if made is plain else replace(one, value=made)
-        return one
 
 
 class _Protecting(Gate):
@@ -221,7 +195,15 @@ class _Protecting(Gate):
 
     def before(self, request: GateRequest) -> GateRequest:
         """The request with its fields protected."""
-        asked = [self._protection._asked(one, request.scope) for one in request.operations]
+        asked, scope = list(request.operations), request.scope
+        for at, one in enumerate(asked):
+            if one.kind not in ("set", "append") or one.key.startswith(RESERVED):
+                continue
+            if not isinstance(one.value, LongValue | bytes):
+                with suppress(InvalidValueError):  # refused behind this, with the place of it
+                    plain = self._protection._core.codec.plain(one.value)
+                    made = self._protection._protected(plain, scope)
+                    asked[at] = one if made is plain else replace(one, value=made)
         return replace(request, operations=asked)
 
 

@@ -17,7 +17,7 @@ from holdfast.cli.schema import versions_of
 from holdfast.cli.session import Session, moment
 from holdfast.errors import InvalidInputError, MissingError
 from holdfast.recovery.setup.configuration import Configuration
-from holdfast.schemas.migrations import MigrationReport, Migrations
+from holdfast.schemas.migrations import Migrations
 from holdfast.schemas.schema import SchemaRule
 from holdfast.store.inner import Declaration
 from holdfast.store.names.patterns import Patterns
@@ -39,21 +39,11 @@ def access() -> None:
 @prefix_option
 @flag("--below", "Also the scopes below it.")
 @option("--until", "TIME", "Up to a time, with its zone.")
-def grant(
-    session: Session,
-    principal: str,
-    scope: str,
-    permission: str,
-    prefix: str,
-    below: bool,
-    until: str | None,
-) -> None:
+def grant(session: Session, until: str | None, **more: Any) -> None:
     """Let somebody read or write a scope, or those that fit a pattern (agent:*)."""
     end = moment(until) if until is not None else None
     with session.writing() as store:
-        made = Access(store).grant(
-            principal, scope, permission, prefix=prefix, below=below, until=end
-        )
+        made = Access(store).grant(more.pop("principal"), more.pop("scope"), **more, until=end)
     session.tell(made, str(made))
 
 
@@ -90,7 +80,12 @@ def show(session: Session, scope: str, config: str | None) -> None:
     with session.reading() as store:
         found = {**Access(store).show(scope), **_upkeep(store, scope)}
     if config is not None:
-        found["backups"] = _backups(config, scope)
+        found["backups"] = [
+            f"every {one.interval:g} s, {one.keep or 'all'} kept: "
+            + (f"signed exports of {', '.join(one.scopes)}" if one.scopes else "the whole store")
+            for one in Configuration.load(config).backups
+            if not one.scopes or Patterns(one.scopes).fit(scope)
+        ]
     if session.json:
         session.tell(found)
         return
@@ -99,16 +94,6 @@ def show(session: Session, scope: str, config: str | None) -> None:
         output.say(f"{name}: {'' if lines else 'none'}".rstrip())
         for line in lines:
             output.say(f"  {line}")
-
-
-def _backups(config: str, scope: str) -> list[str]:
-    """The plans of a configuration that a scope is in."""
-    return [
-        f"every {one.interval:g} s, {one.keep or 'all'} kept: "
-        + (f"signed exports of {', '.join(one.scopes)}" if one.scopes else "the whole store")
-        for one in Configuration.load(config).backups
-        if not one.scopes or Patterns(one.scopes).fit(scope)
-    ]
 
 
 def _upkeep(store: Store, scope: str) -> dict[str, Any]:
@@ -125,7 +110,10 @@ def _upkeep(store: Store, scope: str) -> dict[str, Any]:
     return {
         "rules": [_rule(one) for one in declared],
         "migrations": [
-            _migration(one) for name in schemas for one in Migrations(store).status(scope, name)
+            f"{one.schema} to version {one.to}: {one.status.replace('_', ' ')}"
+            + (f", {versions_of(one)}" if one.versions else "")
+            for name in schemas
+            for one in Migrations(store).status(scope, name)
         ],
         "schedules": [
             f"{one.name}: {one.when}" + (" (retention)" if one.retention else "")
@@ -140,10 +128,3 @@ def _rule(one: Declaration) -> str:
     """What is declared, in words; a digest says nothing to people."""
     said = [f"{name} {output.cell(content)}" for name, content in plain(one).items() if content]
     return f"{one.kind}: {', '.join(text for text in said if not text.startswith('digest '))}"
-
-
-def _migration(one: MigrationReport) -> str:
-    """How far the values of a schema are."""
-    status = one.status.replace("_", " ")
-    told = [f"{one.schema} to version {one.to}: {status}", versions_of(one)]
-    return ", ".join(text for text in told if text)

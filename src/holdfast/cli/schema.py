@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import click
 
-from holdfast.cli.commands import Group, loaded, option, several
+from holdfast.cli.commands import Group, loaded, option, seconds, several
 from holdfast.cli.session import Session
 from holdfast.schemas.migrations import MigrationReport, Migrations, Schemas
 
 FAILED = 1
 _module_option = several(
     "--module=modules", "MODULE", "A module that registers transforms; may be given several times."
-)
-_batch_option = click.option("--batch-size", type=click.IntRange(1), default=100, help="[100]")
-_timeout_option = click.option(
-    "--timeout", type=float, default=300.0, metavar="SECONDS", help="Then stop; run it again. [300]"
 )
 
 
@@ -65,28 +62,16 @@ def plan(session: Session, scope: str, name: str, modules: tuple[str, ...]) -> i
 @migrate.verb("run SCOPES=scope SCHEMA=name --dry-run")
 @click.option("--to", type=int, metavar="VERSION", help="Refuse if another one is declared.")
 @option("--only=key", "KEY", "One value alone.")
-@_batch_option
-@_timeout_option
+@click.option("--batch-size", type=click.IntRange(1), default=100, help="[100]")
+@seconds("--timeout", 300.0, "Then stop; run it again.")
 @_module_option
-def run(
-    session: Session,
-    /,
-    scope: str,
-    name: str,
-    to: int | None,
-    key: str | None,
-    batch_size: int,
-    timeout: float,
-    modules: tuple[str, ...],
-    dry_run: bool,
-) -> int:
+def run(session: Session, /, **more: Any) -> int:
     """Migrate the values of a schema, scope by scope: all of a scope, or none.
 
     SCOPES is a scope, or a pattern: 'agent:*'. Cut short, run it again. Ends with 1 if a value
     could not be migrated; then nothing of its scope was changed.
     """
-    more = {"to": to, "key": key, "batch_size": batch_size, "timeout": timeout}
-    return _run(session, scope, name, dry_run=dry_run, modules=modules, **more)
+    return _run(session, **more)
 
 
 @migrate.verb("status SCOPES=scope SCHEMA=name")

@@ -39,16 +39,14 @@ class MigrationCheck:
         return not self.errors
 
 
-def paths_of(document: Mapping[str, Any]) -> Iterator[tuple[str, Any, bool]]:
-    """(dotted path, its schema, whether it must be there) of all properties; `[]` for items."""
-    return _paths(document, document, "", ())
-
-
-def _paths(
-    root: Mapping[str, Any], document: Any, before: str, led: tuple[str, ...]
+def paths_of(
+    root: Mapping[str, Any], part: Any = None, before: str = "", led: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, Any, bool]]:
-    """The same; `led` are the references on the way, of which none is followed twice."""
-    document, led = _resolved(root, document, led)
+    """(dotted path, its schema, whether it must be there) of all properties; `[]` for items.
+
+    `part` lies at a path; `led` are the references on the way, of which none is followed twice.
+    """
+    document, led = _resolved(root, root if part is None else part, led)
     required = set(document.get("required", ()))
     named = document.get("properties", {})
     inside = [(f".{name}", one, name in required) for name, one in named.items()]
@@ -57,7 +55,7 @@ def _paths(
     for name, inner, must in inside:
         path = f"{before}{name}".removeprefix(".")
         yield path, _resolved(root, inner, led)[0], must
-        yield from _paths(root, inner, path, led)
+        yield from paths_of(root, inner, path, led)
 
 
 def _resolved(
@@ -115,9 +113,7 @@ def _closed(document: Any) -> bool:
     return isinstance(document, Mapping) and document.get("additionalProperties") is False
 
 
-def _narrowed(new: Any, old: Any) -> list[str]:
-    if not isinstance(new, Mapping) or not isinstance(old, Mapping):
-        return []
+def _narrowed(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]:
     found = []
     kinds, before = _types(new), _types(old)
     if kinds is not None and (before is None or not before <= kinds):
@@ -148,8 +144,6 @@ def check_compatible(
     level: str, old: Mapping[str, Any], new: Mapping[str, Any], steps: Iterable[Step]
 ) -> list[str]:
     """What keeps a newer schema from being declared behind an older one."""
-    if level not in LEVELS:
-        raise InvalidInputError(f"compatible is {', '.join(LEVELS)}")
     problems = []
     if level in ("backward", "full"):
         problems += unreadable(new, old, steps)

@@ -152,10 +152,7 @@ class SchemaRule(CheckingDeclaration):
         self, read: Callable[[str], Any], known: Callable[[], Sequence[Declaration]]
     ) -> None:
         """Refuse a version that does not follow the one that is declared, or breaks with it."""
-        try:
-            before = next((one for one in known() if one.key == self.key), None)
-        except DamagedRecordError:  # with what is lost nothing is compared: it is declared again
-            return
+        before = next((one for one in known() if one.key == self.key), None)
         if not isinstance(before, SchemaRule) or before.digest == self.digest:
             return
         if self.version <= before.version:
@@ -274,12 +271,6 @@ class Schema(SchemaRule):
     def along(self) -> dict[str, Any]:
         """What is written with its declaration: all it says."""
         return {self.place: self.says()}
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Schema) and self.digest == other.digest
-
-    def __hash__(self) -> int:
-        return hash(self.digest)
 
     def __repr__(self) -> str:
         return f"Schema({self.name!r}, {self.version}, prefix={self.prefix!r})"
