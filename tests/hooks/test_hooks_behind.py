@@ -334,9 +334,8 @@ def test_a_batch_is_told_when_it_is_full_or_after_the_interval(
 def test_what_is_not_said_has_the_stated_values(store: sync.Store, hooks: Hooks) -> None:
     hooks.background("k", name="plain")(lambda event, _: None)
     hook = hooks.named("plain")
-    runner = hook.runner
-    assert (runner._batch, runner._interval) == (100, 0.05)
-    assert (runner._concurrent, runner._timeout) == (10, 5.0)
+    assert (hook.batch_size, hook.flush_interval) == (100, 0.05)
+    assert (hook.max_concurrent, hook.timeout) == (10, 5.0)
     assert (hook.max_queue_size, hook.on_behind) == (10_000, "alert")
     assert hook.breaker.settings == BreakerSettings.STANDARD
 

@@ -214,7 +214,7 @@ class Access:
         return Store(StoreHandle(guarded(core, Guard(self, principal, core))))
 
     def show(self, scope: str | Scope) -> dict[str, Any]:
-        """Who may do what with a scope, and all that is declared of it."""
+        """Who may do what with a scope, and what that is below of."""
         name = str(scope_of(scope))
         self._refresh()
         holders = [one for who in self._known for one in self.applying(who, name)]
@@ -222,7 +222,6 @@ class Access:
             "scope": name,
             "below": self._chain(name),
             "grants": [str(one) for one in holders],
-            "rules": [repr(one) for one in self._store.scope(name).declared()],
         }
 
     def applying(self, principal: str, scope: str) -> list[Grant]:

@@ -68,14 +68,13 @@ def _acting(thing: Any, method: str, arguments: Callable[[Changed], tuple[Any, .
     if call is None:
         raise InvalidInputError(f"it takes what has a method {method}: {type(thing).__name__}")
 
+    async def waited(answer: Any) -> None:
+        await answer
+
     def act(event: Changed, context: HookContext) -> Any:
         if context.replay == "simulate":
             return Skipped(_SIMULATED)
         answer = call(*arguments(event))
-        return _waited(answer) if hasattr(answer, "__await__") else None
+        return waited(answer) if hasattr(answer, "__await__") else None
 
     return act
-
-
-async def _waited(answer: Any) -> None:
-    await answer

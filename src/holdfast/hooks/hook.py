@@ -90,6 +90,10 @@ class Hook:
     priority: int = 0
     breaker: Breaker = field(default_factory=Breaker)
     on_open: str = SKIP
+    batch_size: int = 100
+    flush_interval: float = 0.05
+    max_concurrent: int = 10
+    timeout: float = 5.0
     max_queue_size: int = 10_000
     on_behind: str = ALERT
     metrics: HookMetrics = field(init=False)

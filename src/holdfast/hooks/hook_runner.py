@@ -67,17 +67,11 @@ class HookRunner:
         store: Store,
         hook: Hook,
         named: Callable[[str], Hook],
-        batch: int,
-        interval: float,
-        concurrent: int,
-        timeout: float,
     ) -> None:
         self._store = store
         self._core = core_of(store)
         self._hook = hook
         self._named = named
-        self._batch, self._interval, self._timeout = batch, interval, timeout
-        self._concurrent = concurrent
         self._lock = threading.Lock()
         self._cursor = Cursor(self._core, CURSOR + hook.name)
         self._since: Position | None = None
@@ -130,10 +124,10 @@ class HookRunner:
     # turns
 
     def _turn(self) -> float:
-        if self._lease is None and not self._taken():
-            self._judge(lag(self._core, self._cursor.get()))
-            return WAIT
         try:
+            if self._lease is None and not self._taken():
+                self._judge(lag(self._core, self._cursor.get()))
+                return WAIT
             return self._told()
         except BaseException as error:
             # It cannot be told of what cannot be read, and goes on from its place: damage waits for
@@ -168,19 +162,20 @@ class HookRunner:
                 self._note()
         finally:
             self._lease = self._watch = None
+            self._results = []  # told again, if they could not be kept
             block.__exit__(None, None, None)
 
     def _told(self) -> float:
         """Tell the hook of a batch, then note that it was."""
         assert self._watch is not None
         lines: dict[str, _Line] = {}
-        count, end, whole = 0, time.monotonic() + self._interval, False
+        count, end, whole = 0, time.monotonic() + self._hook.flush_interval, False
         for entry in self._watch:
             if found := self._hook.events(self._store, entry):
                 lines.setdefault(str(entry.scope), _Line()).events.extend(found)
                 count += len(found)
             # Others may write without end what does not concern it.
-            if count >= self._batch or self._ending or time.monotonic() >= end:
+            if count >= self._hook.batch_size or self._ending or time.monotonic() >= end:
                 break
         else:
             whole = True
@@ -189,16 +184,16 @@ class HookRunner:
         if lines and not self._run(lines, results):
             return 0.0  # it is ending: the batch is told again by whoever goes on
         self._results += results
-        self._position, full = position, count >= self._batch
+        self._position, full = position, count >= self._hook.batch_size
         # Who has much to catch up with notes it once an interval: a commit costs as much as some
         # tens of calls.
-        if time.monotonic() > self._noted + (self._interval if count else IDLE) or (
+        if time.monotonic() > self._noted + (self._hook.flush_interval if count else IDLE) or (
             self._results and not full
         ):
             self._note()
             # Where the feed ends is asked in each of its lanes: not by who has come to its end.
             self._judge(0 if whole else lag(self._core, position))
-        return 0.0 if full else self._interval
+        return 0.0 if full else self._hook.flush_interval
 
     def _note(self) -> None:
         """Keep what the hook gave, and say in the cell how far it was told."""
@@ -238,15 +233,15 @@ class HookRunner:
             now, pause = time.monotonic(), 0.05
             with self._lock:
                 for line in lines.values():
-                    if line.begun and now - line.begun > self._timeout:
+                    if line.begun and now - line.begun > self._hook.timeout:
                         line.turn += 1
-                        hung = HookOutcome(seconds=self._timeout)
-                        hung.fail(TimeoutError(f"it took longer than {self._timeout:g} s"))
+                        hung = HookOutcome(seconds=self._hook.timeout)
+                        hung.fail(TimeoutError(f"it took longer than {self._hook.timeout:g} s"))
                         self._after(line, hung, results)
                         threads = [one for one in threads if one is not line.by]
                         free.append(line)
             threads = [one for one in threads if one.is_alive()]
-            more = range(min(self._concurrent - len(threads), len(free)))
+            more = range(min(self._hook.max_concurrent - len(threads), len(free)))
             threads += [self._worker(free, results) for _ in more]
             left = any(line.events for line in lines.values())
             if not left or (self._ending and not any(line.begun for line in lines.values())):

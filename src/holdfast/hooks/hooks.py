@@ -181,11 +181,9 @@ class Hooks:
                 on_loop = OnLoop()
                 on_loop.use()
                 called = on_loop.wrap(function, "a background hook")
-            hook = Hook(named, called, keys, scope, on, breaker=Breaker(breaker))
-            hook.max_queue_size, hook.on_behind = max_queue_size, on_behind
-            hook.runner = HookRunner(
-                own._store, hook, own.named, batch_size, flush_interval, max_concurrent, timeout
-            )
+            pace = (batch_size, flush_interval, max_concurrent, timeout, max_queue_size, on_behind)
+            hook = Hook(named, called, keys, scope, on, True, 0, Breaker(breaker), SKIP, *pace)
+            hook.runner = HookRunner(own._store, hook, own.named)
             hook.runner.start(since)
             own._add(hook)
             return function

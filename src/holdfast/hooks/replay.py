@@ -27,14 +27,9 @@ class TimeRange:
     until: datetime | None = None
 
     @classmethod
-    def last(cls, length: timedelta) -> TimeRange:
-        """From so long ago until now."""
-        return cls(datetime.now(UTC) - length)
-
-    @classmethod
     def last_hour(cls) -> TimeRange:
-        """The last hour."""
-        return cls.last(timedelta(hours=1))
+        """From an hour ago until now."""
+        return cls(datetime.now(UTC) - timedelta(hours=1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +101,13 @@ def replay(
         raise InvalidInputError("params go with mode='modified', or 'simulate'")
     kept = kept_results(store, hook.name, "results", 2 * KEPT) if hook.behind else []
     before = {_place(one): str(one["result"]) for one in reversed(kept)}
-    told = reversed(changes(store, hook, since, until))
-    found = tuple(_called(hook, event, mode, given, before) for event in told)
-    return ReplayReport(hook.name, mode, found)
+    found = []
+    for event in reversed(changes(store, hook, since, until)):
+        told = hook.ask(event, HookContext(hook.name, 1, given, mode))
+        then = before.get(_place(event.place), "")
+        seconds = told.seconds if mode == "debug" else 0.0
+        found.append(Replayed(event.place, told.name, told.result, then, told.error, seconds))
+    return ReplayReport(hook.name, mode, tuple(found))
 
 
 def changes(
@@ -128,16 +127,6 @@ def changes(
             entries += log(since=since, until=until, limit=None, newest_first=False)
     entries.sort(key=lambda one: one.time)
     return [event for entry in entries for event in hook.events(store, entry)][::-1]
-
-
-def _called(
-    hook: Hook, event: Changed, mode: str, params: dict[str, Any], before: Mapping[Any, str]
-) -> Replayed:
-    told = hook.ask(event, HookContext(hook.name, 1, params, mode))
-    seconds = told.seconds if mode == "debug" else 0.0
-    place = event.place
-    then = before.get(_place(place), "")
-    return Replayed(place, told.name, told.result, then, told.error, seconds)
 
 
 def _place(one: Mapping[str, Any]) -> tuple[Any, ...]:

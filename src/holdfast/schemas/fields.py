@@ -18,7 +18,6 @@ from holdfast.errors import InvalidSchemaError, MissingExtraError
 from holdfast.seal.codec import Typed
 from holdfast.store.names.arguments import check_text, listed
 
-MOST_DEPTH = 32
 MOST_BYTES = 256 << 10
 """Of a document, as JSON."""
 
@@ -108,24 +107,14 @@ class Mapping(Field):
     """
 
     required: Iterable[str] | Mapped[str, Field] = ()
-    optional_fields: Iterable[str] | Mapped[str, Field] = ()
-    extra: bool = False
-
-    def __init__(
-        self,
-        required: Iterable[str] | Mapped[str, Field] = (),
-        optional: Iterable[str] | Mapped[str, Field] | bool = (),
-        *,
-        extra: bool = False,
-    ) -> None:
-        may = optional if not isinstance(optional, bool) else ()
-        said = {"optional": optional is True, "required": required, "optional_fields": may}
-        for name, value in (said | {"extra": extra}).items():
-            object.__setattr__(self, name, value)
+    optional: Any = field(default=(), kw_only=True)
+    """Fields that may be missing; or True: it may be missing itself."""
+    extra: bool = field(default=False, kw_only=True)
 
     def document(self) -> dict[str, Any]:
         """What it is as JSON Schema."""
-        must, may = _named(self.required), _named(self.optional_fields)
+        must = _named(self.required)
+        may = _named(self.optional) if not isinstance(self.optional, bool) else {}
         return mapping_document({**must, **may}, list(must), extra=self.extra)
 
 

@@ -291,7 +291,7 @@ def _document(
     """The JSON Schema of what was given."""
     made: dict[str, Any]
     if fields is not None:
-        must = [name for name, one in fields.items() if not getattr(one, "optional", False)]
+        must = [name for name, one in fields.items() if getattr(one, "optional", 0) is not True]
         made = mapping_document(fields, must, extra=check_flag(extra, "extra"))
     elif document is not None:
         made = dict(document)
