@@ -381,7 +381,7 @@ def test_messages_may_be_replaced() -> None:
 
 def test_many_messages_at_once() -> None:
     value = [KEPT[name] for name in ("human", "ai", "tool", "own message", "extra field")] * 50
-    build = Types().message_builder()
+    build = Types().build
     assert same([build(message) for message in stored(value)], value)
 
 

@@ -361,7 +361,9 @@ def make_secret(path: Path, content: bytes, what: str) -> bool:
             _write_exclusively(path, content)
         finally:
             os.unlink(passing)
-        _sync_folder(path.parent)
+        from holdfast.storage.sqlite.guard import sync_folder  # others need no SQLite
+
+        sync_folder(str(path))
     except FileExistsError:
         return False
     except OSError as error:
@@ -379,16 +381,6 @@ def _write_exclusively(path: Path, content: bytes) -> None:
     except OSError:
         os.unlink(path)
         raise
-    finally:
-        os.close(handle)
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
     finally:
         os.close(handle)
 

@@ -77,10 +77,10 @@ class Moment(Protocol):
     def scan(
         self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
     ) -> list[tuple[bytes, bytes]]:
-        """As that of a storage."""
+        """Records with low <= key < high in key order (or from the end), at most `limit`."""
 
     def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[tuple[bytes, bytes]]:
-        """As that of a storage."""
+        """Cells with low <= key < high in key order, at most `limit`."""
 
 
 class Storage(Moment, Protocol):
@@ -90,14 +90,6 @@ class Storage(Moment, Protocol):
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The records under these keys, in this order; None where there is none."""
-
-    def scan(
-        self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
-    ) -> list[tuple[bytes, bytes]]:
-        """Records with low <= key < high in key order (or from the end), at most `limit`."""
-
-    def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[tuple[bytes, bytes]]:
-        """Cells with low <= key < high in key order, at most `limit`."""
 
     def commit(self, batch: Batch) -> None:
         """Apply the batch; see the module's text for what its outcomes mean."""

@@ -6,6 +6,7 @@ written is exact; what is read is checked by the constructor that gets it, and n
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import re
 import sys
@@ -15,14 +16,6 @@ from contextlib import suppress
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
-from ipaddress import (
-    IPv4Address,
-    IPv4Interface,
-    IPv4Network,
-    IPv6Address,
-    IPv6Interface,
-    IPv6Network,
-)
 from pathlib import Path, PosixPath, PurePosixPath, PureWindowsPath, WindowsPath
 from typing import Any, NamedTuple
 from uuid import UUID, SafeUUID
@@ -180,12 +173,12 @@ BUILTIN: dict[type, Kind] = {
     **{
         kind: Kind(kind.__name__.lower(), str, kind)
         for kind in (
-            IPv4Address,
-            IPv4Interface,
-            IPv4Network,
-            IPv6Address,
-            IPv6Interface,
-            IPv6Network,
+            ipaddress.IPv4Address,
+            ipaddress.IPv4Interface,
+            ipaddress.IPv4Network,
+            ipaddress.IPv6Address,
+            ipaddress.IPv6Interface,
+            ipaddress.IPv6Network,
         )
     },
     PurePosixPath: _path_kind(PurePosixPath, PurePosixPath),

@@ -110,27 +110,22 @@ class Looking:
             (task, node_of(paths[task]), channel, value)
             for (task, channel, _), value in zip(writes, values, strict=True)
         ]
-        coming, unknown = _nodes(loaded, channels.get(TASKS))
+        tasks = channels.get(TASKS)
+        sent = [
+            str(one.value["node"])
+            for one in (tasks if type(tasks) is list else [])
+            if type(one) is Typed and one.name == "Send"
+        ]
+        if not loaded.newest:  # what ran after an older one is known: nothing is open
+            return Seen(record, channels, pending, nodes_left(record, sent, set()), [])
+        calls = [call for call in loaded.calls if call.checkpoint == record.id]
+        stored = {
+            call.path
+            for call in calls
+            if any(channel not in WRITES_IDX_MAP for _, channel, _ in call.items)
+        }
+        coming, unknown = (nodes_left(record, sent, done) for done in (stored, answered(calls)))
         return Seen(record, channels, pending, coming, unknown)
-
-
-def _nodes(loaded: Loaded, tasks: Any) -> tuple[list[str], list[str]]:
-    """(nodes that run next, those of them that may have run), without building any object."""
-    record = loaded.record
-    sent = [
-        str(one.value["node"])
-        for one in (tasks if type(tasks) is list else [])
-        if type(one) is Typed and one.name == "Send"
-    ]
-    if not loaded.newest:  # what ran after an older one is known: nothing is open
-        return nodes_left(record, sent, set()), []
-    calls = [call for call in loaded.calls if call.checkpoint == record.id]
-    stored = {
-        call.path
-        for call in calls
-        if any(channel not in WRITES_IDX_MAP for _, channel, _ in call.items)
-    }
-    return nodes_left(record, sent, stored), nodes_left(record, sent, answered(calls))
 
 
 def is_message(plain: Any) -> bool:

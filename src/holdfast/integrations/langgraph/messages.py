@@ -14,11 +14,9 @@ UUIDs take 16 bytes.
 
 from __future__ import annotations
 
-import gc
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from itertools import chain
 from operator import attrgetter
@@ -159,20 +157,6 @@ def whole(place: Any, part: Any) -> Typed:
     if type(place) is list:
         id = place[1:]
     return Typed(rest.name, rest.version, {**rest.value, "id": long_id(id[0])}) if id else rest
-
-
-def builder(types: Types, parts: dict[int, Any]) -> Callable[[Any], Any]:
-    """Builds the messages that stand at places, of what is stored there."""
-    build = types.message_builder()
-
-    def message(place: Any) -> Any:
-        part = parts[place if type(place) is int else number_of(place)]
-        rest, *id = part if type(part) is list else (part,)
-        if type(place) is list:
-            id = place[1:]
-        return build(rest, id[0] if type(id[0]) is str else long_id(id[0])) if id else build(rest)
-
-    return message
 
 
 def number_of(place: Any) -> int:
@@ -433,17 +417,3 @@ _set_private = BaseMessage.__pydantic_private__.__set__  # type: ignore[union-at
 
 _each = partial(deque[Any], maxlen=0)
 """Does what an iterator does, and keeps nothing of it."""
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Keep Python's collector from walking what is being built: it is all in use, and walked again
-    and again it takes longer than building it. Another thread may resume it earlier."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()

@@ -137,21 +137,17 @@ def _head(made: Draft, space: Space, record: Record, before: Loaded | None) -> N
             recent = ()
         record = record._replace(recent=recent)
     if COUNTERS in record.metadata or made.get(space.needs) is not None:
-        _note_needs(made, space, _needed(made, space, record, before))
+        # The first entry that its delta channels are made of. If they are all in it, its own: for
+        # those that follow will rest on it.
+        if before is None or not deltas_in(record):
+            needed = made.entry
+        elif before.record.id == record.parent:
+            needed = int(made.get(space.needs) or before.entry)
+        else:
+            needed = _oldest(made, space, record)
+        _note_needs(made, space, needed)
     made.heads[space.ns] = record
     made.note("set", space.head, made.packed(record))
-
-
-def _needed(made: Draft, space: Space, record: Record, before: Loaded | None) -> int:
-    """The first entry that delta channels of a new checkpoint are made of.
-
-    If they are all in it: its own, for those that follow will rest on it.
-    """
-    if before is None or not deltas_in(record):
-        return made.entry
-    if before.record.id == record.parent:
-        return int(made.get(space.needs) or before.entry)
-    return _oldest(made, space, record)
 
 
 def _oldest(made: Draft, space: Space, record: Record) -> int:
@@ -445,7 +441,12 @@ class Draft:
     ) -> tuple[dict[str, Any], list[str]]:
         """Write what differs; returns short values in plain form, and who has a key of its own."""
         thread = self.thread
-        known = self._known(space, before)
+        version, known = thread.kept.get(space.ns, (0, {}))
+        if before is not None and before.record.apart and version != before.entry:
+            thread.values(space, before)  # reads and keeps what is stored
+            version, known = thread.kept.get(space.ns, (0, {}))
+        if before is None or version != before.entry:
+            known = {}
         kept = self.kept[space.ns] = {}
         was = set(before.record.apart) if before is not None else set()
         short: dict[str, Any] = {}
@@ -507,13 +508,3 @@ class Draft:
             kept.places = places if short else None
             self.kept[space.ns][name] = kept
         return Typed(LISTED, 1, places) if short else [BEGIN, *places]
-
-    def _known(self, space: Space, before: Loaded | None) -> dict[str, Any]:
-        """What the long channels of the newest checkpoint hold; it is read if it is not known."""
-        kept = self.thread.kept
-        if before is None:
-            return {}
-        if before.record.apart and kept.get(space.ns, (0, {}))[0] != before.entry:
-            self.thread.values(space, before)  # reads and keeps what is stored
-        version, known = kept.get(space.ns, (0, {}))
-        return known if version == before.entry else {}

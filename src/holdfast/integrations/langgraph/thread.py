@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import chain
@@ -11,12 +12,12 @@ from holdfast.errors import DamagedRecordError, ScopeNotFoundError
 from holdfast.integrations.langgraph.messages import (
     Kept,
     Parts,
-    builder,
-    collector_paused,
+    number_of,
     numbers,
     only_messages,
     places_in,
     runs,
+    whole,
 )
 from holdfast.integrations.langgraph.thread_records import (
     COPYING,
@@ -194,8 +195,15 @@ class Thread:
 
     def values(self, space: Space, loaded: Loaded) -> dict[str, Any]:
         """All channels of a checkpoint, as new objects."""
-        with collector_paused():
+        # Python's collector would walk what is being built, which is all in use, again and again,
+        # for longer than building it takes. Another thread may resume it earlier.
+        collects = gc.isenabled()
+        gc.disable()
+        try:
             return self._values(space, loaded)
+        finally:
+            if collects:
+                gc.enable()
 
     def _values(self, space: Space, loaded: Loaded) -> dict[str, Any]:
         record, reader, newest = loaded.record, self.holding(loaded.entry), loaded.newest
@@ -266,7 +274,10 @@ class Thread:
 
     def _build(self, plain: Any, parts: dict[int, Any]) -> Any:
         """Objects of a plain form and the messages in it."""
-        build = builder(self.types, parts)
+
+        def build(place: Any) -> Any:
+            return self.types.build(whole(place, parts[number_of(place)]))
+
         places = places_in(plain)
         if places is not None:
             return [*map(build, places)]

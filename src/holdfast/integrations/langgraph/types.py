@@ -40,7 +40,6 @@ from holdfast.seal.registry import MAX_NAME, Entry, Registry, Upgrade, construct
 MESSAGE, LISTED = "m", "ms"
 _KINDS = frozenset((*BUILDERS, MESSAGE, LISTED))
 _SCALARS = frozenset((type(None), bool, int, float, str, bytes))
-_APART: Any = object()
 _LOW, _HIGH = -(1 << 63), (1 << 64) - 1
 
 Out = Callable[[BaseMessage], Any]
@@ -125,11 +124,6 @@ class Types:
             return _Built(self, message).any(plain)
         except RecursionError:
             raise LimitExceededError("$: a stored value is nested too deeply", "$") from None
-
-    def message_builder(self) -> Callable[..., Any]:
-        """Builds messages of their plain forms, given without or with their ids; the classes are
-        looked up once for all of them."""
-        return _Built(self, None).message
 
     def known(self, cls: type) -> Entry | None:
         """How objects of a class are stored, if that has been found out already."""
@@ -286,23 +280,6 @@ class _Built:
                 return self._builtin(plain)
             entry = self._entries[name] = self._types.named(name)
         return construct(entry, plain.version, self.any(plain.value))
-
-    def message(self, plain: Typed, id: Any = _APART) -> Any:
-        """A message whose id may be given apart. The same as `typed` in fewer steps: there are
-        thousands of them."""
-        entry = self._entries.get(plain.name)
-        if entry is not None and entry.version == plain.version:
-            fields = {
-                key: part if type(part) in _SCALARS else self.any(part)
-                for key, part in plain.value.items()
-            }
-            if id is not _APART:
-                fields["id"] = id
-            with suppress(Exception):  # what is wrong is told below
-                return entry.from_plain(fields)
-        if id is not _APART:
-            plain = Typed(plain.name, plain.version, {**plain.value, "id": id})
-        return self.typed(plain)
 
     def _builtin(self, plain: Typed) -> Any:
         if plain.version != 1:
