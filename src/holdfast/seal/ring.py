@@ -156,7 +156,18 @@ class Ring:
         else:
             if was_retired(storage, source):
                 raise retired(metas[-1].generation)
-            raise wrong_key(metas, source)
+            told = (
+                "the key does not open this store; give the one it was created with, or that its "
+                "master was rotated to"
+            )
+            if all(meta.kind != source.kind for meta in metas):
+                kinds = {PASSPHRASE: "passphrase:TEXT", RAW: "file:PATH or env:NAME"}
+                wanted = kinds[metas[-1].kind]
+                told = f"this store is opened with {wanted}, another kind of key was given"
+            raise WrongKeyError(
+                f"{told}. If it is the right one, the ring beside the store, which is of this "
+                "store and does not know the key, is an older copy: put today's ring back"
+            )
         ring.refresh()
         ring.store_key = ring._read(STORE) or b""
         if len(ring.store_key) != KEY:
@@ -342,7 +353,19 @@ class Ring:
             found = {epoch_of(key): (key, row) for key, row in rows if self.opens(key)}
             if any(epoch_of(key) not in found for key, _ in rows):
                 raise turned()
-            return _unpacked(found, self.unwrap) if found else None
+            commitments: set[bytes] = set()
+            data: dict[int, bytes] = {}
+            for epoch, (key, row) in found.items():
+                try:
+                    keys = msgspec.msgpack.decode(self.unwrap(key, row), type=_ScopeRow)
+                except msgspec.DecodeError:
+                    raise damaged("scope row") from None
+                data[epoch] = keys.data
+                commitments.add(keys.commitment)
+            lengths = {len(key) for key in (*commitments, *data.values())}
+            if len(commitments) > 1 or not lengths <= {KEY}:
+                raise damaged("scope row")
+            return ScopeKeys(commitments.pop(), data, max(data)) if found else None
 
         return self.read(read)
 
@@ -463,25 +486,6 @@ def turned() -> Conflict:
 def _check_id(value: bytes, what: str) -> None:
     if type(value) is not bytes or len(value) != ID:
         raise InvalidInputError(f"a {what} has {ID} bytes")
-
-
-def _unpacked(
-    found: dict[int, tuple[bytes, bytes]], unwrap: Callable[[bytes, bytes], bytes]
-) -> ScopeKeys:
-    """A scope's keys from one row of each epoch."""
-    commitments: set[bytes] = set()
-    data: dict[int, bytes] = {}
-    for epoch, (key, row) in found.items():
-        try:
-            keys = msgspec.msgpack.decode(unwrap(key, row), type=_ScopeRow)
-        except msgspec.DecodeError:
-            raise damaged("scope row") from None
-        data[epoch] = keys.data
-        commitments.add(keys.commitment)
-    commitment = commitments.pop()
-    if commitments or any(len(key) != KEY for key in (commitment, *data.values())):
-        raise damaged("scope row")
-    return ScopeKeys(commitment, data, max(data))
 
 
 # ---- ring storage -------------------------------------------------------------------------------
@@ -698,25 +702,6 @@ def master_of(meta: Meta, key: bytes) -> bytes:
         return AESGCM(subkey(key, b"wrap/M")).decrypt(nonce, sealed, meta.head())
     except (InvalidTag, ValueError):
         raise damaged("meta row") from None
-
-
-_OLDER = (
-    ". If it is the right one, the ring beside the store, which is of this store and does not "
-    "know the key, is an older copy: put today's ring back"
-)
-
-
-def wrong_key(metas: list[Meta], source: KeySource) -> WrongKeyError:
-    """The error for a key that opens none of these rows."""
-    if all(meta.kind != source.kind for meta in metas):
-        wanted = "passphrase:TEXT" if metas[-1].kind == PASSPHRASE else "file:PATH or env:NAME"
-        return WrongKeyError(
-            f"this store is opened with {wanted}, another kind of key was given{_OLDER}"
-        )
-    return WrongKeyError(
-        "the key does not open this store; give the one it was created with, or that its master "
-        f"was rotated to{_OLDER}"
-    )
 
 
 def _checksum(packed: bytes) -> bytes:

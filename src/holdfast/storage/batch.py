@@ -38,7 +38,11 @@ def check_batch(batch: Batch, limits: Limits) -> None:
         _check_values(keys, values, limits.max_record, "record")
         put_keys = set(keys)
         if len(put_keys) != len(keys):
-            _check_doubles(batch.puts)
+            seen: dict[bytes, bytes] = {}
+            for key, value in batch.puts:
+                if seen.setdefault(key, value) != value:
+                    told = f"the batch puts record {key.hex()} twice, with other bytes"
+                    raise InvalidInputError(told)
     if batch.absent and not put_keys.issuperset(batch.absent):
         _check_keys(batch.absent)
     for column in (batch.present, batch.drops, batch.blanks):
@@ -157,13 +161,6 @@ def _check_values(keys: Iterable[bytes], values: Iterable[bytes], most: int, wha
     raise LimitExceededError(
         f"{place} is larger than the limit of {most} bytes; split it into several", path=place
     )
-
-
-def _check_doubles(puts: list[tuple[bytes, bytes]]) -> None:
-    seen: dict[bytes, bytes] = {}
-    for key, value in puts:
-        if seen.setdefault(key, value) != value:
-            raise InvalidInputError(f"the batch puts record {key.hex()} twice, with other bytes")
 
 
 def _check_swaps(batch: Batch, put_keys: set[bytes], most: int) -> None:

@@ -10,7 +10,7 @@ from holdfast.errors import Conflict
 from holdfast.integrations.langgraph import put
 from holdfast.integrations.langgraph.history import tuple_of
 from holdfast.integrations.langgraph.runs import parent_of
-from holdfast.integrations.langgraph.thread import Loaded, Past, Thread
+from holdfast.integrations.langgraph.thread import Past, Thread
 from holdfast.integrations.langgraph.thread_records import COPYING, Space
 from holdfast.store.inner import Operation, build_change
 
@@ -44,19 +44,15 @@ def rows(thread: Thread) -> Iterator[tuple[Space, Row]]:
     for space, loaded in sorted(found, key=lambda one: one[1].entry):
         one = tuple_of(thread, space, loaded, thread.values(space, loaded))
         checkpoint: Any = one.checkpoint
-        yield space, Row(checkpoint, {**one.metadata}, parent_of(one), _written(thread, loaded))
-
-
-def _written(thread: Thread, loaded: Loaded) -> list[Write]:
-    """What is stored on top of a checkpoint; see `merged` for which of two counts."""
-    found: dict[tuple[str, int], Write] = {}
-    for call in loaded.calls:
-        for index, channel, plain in call.items if call.checkpoint == loaded.record.id else []:
-            if index < 0 or (call.task, index) not in found:
-                value = thread.build(plain, loaded.entry)
-                held = Write(call.task, call.path, index, channel, value, call.run)
-                found[call.task, index] = held
-    return [*found.values()]
+        writes: dict[tuple[str, int], Write] = {}
+        """What is stored on top of it; see `merged` for which of two counts."""
+        for call in loaded.calls:
+            for index, channel, plain in call.items if call.checkpoint == loaded.record.id else []:
+                if index < 0 or (call.task, index) not in writes:
+                    value = thread.build(plain, loaded.entry)
+                    held = Write(call.task, call.path, index, channel, value, call.run)
+                    writes[call.task, index] = held
+        yield space, Row(checkpoint, {**one.metadata}, parent_of(one), [*writes.values()])
 
 
 def put_row(thread: Thread, space: Space, row: Row) -> None:

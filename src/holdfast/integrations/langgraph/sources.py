@@ -264,8 +264,16 @@ class Unpacker:
             ) from error
 
     def _admit(self, found: Named) -> None:
-        new = found - self._allowed
-        missing = [path for path in sorted(new) if not self._fits(path)]
+        new, missing = found - self._allowed, []
+        for path in sorted(new):
+            cls = find_class(":".join(path))
+            try:
+                if cls is None:
+                    missing.append(path)
+                elif cls not in BUILTIN and numpy_kind(cls) is None:
+                    self._types.entry(cls)
+            except Refusal as refusal:  # it would not come back as it was
+                raise InvalidValueError(str(refusal)) from None
         if missing:
             told = ", ".join(".".join(path) for path in missing)
             modules = " ".join(sorted({f"--import {module}" for module, _ in missing}))
@@ -276,18 +284,6 @@ class Unpacker:
         if new:
             self._allowed |= new
             self._serde = JsonPlusSerializer(allowed_msgpack_modules=self._allowed)
-
-    def _fits(self, path: tuple[str, str]) -> bool:
-        """Whether a class is there; one that would not come back as it was is refused."""
-        cls = find_class(":".join(path))
-        if cls is None:
-            return False
-        try:
-            if cls not in BUILTIN and numpy_kind(cls) is None:
-                self._types.entry(cls)
-        except Refusal as refusal:
-            raise InvalidValueError(str(refusal)) from None
-        return True
 
 
 def _named_in(data: bytes) -> Named:

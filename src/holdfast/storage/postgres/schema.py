@@ -13,7 +13,7 @@ from holdfast.errors import (
     StoreNotFoundError,
 )
 from holdfast.storage import server
-from holdfast.storage.postgres.link import Link, Statement, text
+from holdfast.storage.postgres.link import Link, text
 from holdfast.storage.server import PostgresAddress
 
 FORMAT = 1
@@ -92,7 +92,14 @@ def prepare(
         if wrong := server.differences(found, _EXPECTED):
             place = f"schema of {address}"
             raise server.not_as_made(place, wrong, "schema (?schema=NAME)")
-        _check_format(link, address, deadline)
+        rows = link.ask(f"SELECT format::bigint FROM {quoted(address.schema)}.store", [], deadline)
+        number = int.from_bytes(rows[0][0], "big") if len(rows) == 1 else 0
+        if number > FORMAT:
+            raise NewerFormatError(
+                f"{address} has format {number}, this version knows up to {FORMAT}; update holdfast"
+            )
+        if number < FORMAT:
+            raise NotAStoreError(f"{address} has no valid format number; restore it from a backup")
         return True
     if not create:
         raise StoreNotFoundError(
@@ -100,7 +107,13 @@ def prepare(
         )
     made = [] if "schema" in found else [f"CREATE SCHEMA {quoted(address.schema)}"]
     made += [sql.format(quoted(address.schema)) for sql in _TABLES]
-    return _make(link, [f"SET LOCAL synchronous_commit = {level}", *made], deadline)
+    # All in one transaction: it is there whole, or not at all.
+    whole = ["BEGIN", f"SET LOCAL synchronous_commit = {level}", *made, "COMMIT"]
+    results = link.flight([(sql, []) for sql in whole], deadline)
+    failed = next((one for one in results if one.failed), None)
+    if failed is not None and failed.code not in _FASTER:
+        raise failed.error()
+    return failed is None
 
 
 def quoted(schema: str) -> str:
@@ -111,24 +124,3 @@ def quoted(schema: str) -> str:
 def _described(link: Link, address: PostgresAddress, deadline: float) -> frozenset[str]:
     found = link.ask(_DESCRIBE, [text(address.schema)], deadline)
     return frozenset(line.decode(errors="replace") for (line,) in found)
-
-
-def _check_format(link: Link, address: PostgresAddress, deadline: float) -> None:
-    sql = f"SELECT format::bigint FROM {quoted(address.schema)}.store"
-    rows = link.ask(sql, [], deadline)
-    number = int.from_bytes(rows[0][0], "big") if len(rows) == 1 else 0
-    if number > FORMAT:
-        raise NewerFormatError(
-            f"{address} has format {number}, this version knows up to {FORMAT}; update holdfast"
-        )
-    if number < FORMAT:
-        raise NotAStoreError(f"{address} has no valid format number; restore it from a backup")
-
-
-def _make(link: Link, made: list[str], deadline: float) -> bool:
-    """All in one transaction: it is there whole, or not at all."""
-    statements: list[Statement] = [(sql, []) for sql in ("BEGIN", *made, "COMMIT")]
-    failed = next((one for one in link.flight(statements, deadline) if one.failed), None)
-    if failed is not None and failed.code not in _FASTER:
-        raise failed.error()
-    return failed is None

@@ -81,7 +81,15 @@ def create(path: str, patience: Patience, *, private: bool) -> None:
         if connection.execute("PRAGMA page_count").get:
             check_schema(connection, path)
         else:
-            _make_tables(connection)
+            # No `with connection`: where the disk is full, SQLite has ended the transaction
+            # already, and the savepoint that apsw goes back to is not there any more.
+            connection.execute("BEGIN")
+            # Inside, because it writes: a file with this and no tables would look foreign.
+            numbers = f"application_id={guard.APPLICATION_ID}", f"user_version={guard.FORMAT}"
+            _run(connection, "auto_vacuum=INCREMENTAL", *numbers)
+            for sql in TABLES.values():
+                connection.execute(sql)
+            connection.execute("COMMIT")
         _run(connection, "journal_mode=WAL")
         new = False
     except apsw.Error as error:
@@ -90,19 +98,6 @@ def create(path: str, patience: Patience, *, private: bool) -> None:
         connection.close()
         if new:
             guard.remove(path)
-
-
-def _make_tables(connection: apsw.Connection) -> None:
-    # No `with connection`: where the disk is full, SQLite has ended the transaction already, and
-    # the savepoint that apsw goes back to is not there any more.
-    connection.execute("BEGIN")
-    # Inside, because it writes: a file with this and no tables would look foreign.
-    _run(connection, "auto_vacuum=INCREMENTAL")
-    _run(connection, f"application_id={guard.APPLICATION_ID}")
-    _run(connection, f"user_version={guard.FORMAT}")
-    for sql in TABLES.values():
-        connection.execute(sql)
-    connection.execute("COMMIT")
 
 
 def settle_log(path: str, patience: Patience) -> None:

@@ -251,7 +251,11 @@ class Salvage:
         """(row, key, value) that begin at a place, and where they end; None if nothing does."""
         size, start = _varint(page, at)
         row, start = _varint(page, start)
-        local = size if size <= PAGE - 35 else _local(size)
+        local = size
+        if size > PAGE - 35:  # not all of it fits on its own page
+            least = (PAGE - 12) * 32 // 255 - 23
+            local = least + (size - least) % (PAGE - 4)
+            local = local if local <= PAGE - 35 else least
         end = start + local + (4 if local < size else 0)
         if not 4 <= size <= (2 << 20) or end > PAGE:
             return None
@@ -298,10 +302,3 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 128:
             return value, end
     return 0, at + 1
-
-
-def _local(size: int) -> int:
-    """Bytes of a row that lie on its own page, if not all of them fit there."""
-    least = (PAGE - 12) * 32 // 255 - 23
-    fits = least + (size - least) % (PAGE - 4)
-    return fits if fits <= PAGE - 35 else least

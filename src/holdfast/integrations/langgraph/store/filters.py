@@ -54,18 +54,15 @@ def _mapping(parts: list[tuple[Any, Test]]) -> Test:
 
 
 def _operator(name: Any, bound: Any) -> Test:
-    if name in _ORDERED:
-        return _ordered(_ORDERED[name], bound)
-    if name not in ("$eq", "$ne"):
+    if name in ("$eq", "$ne"):
+        return lambda value: bool(value == bound) is (name == "$eq")
+    if name not in _ORDERED:
         known = ", ".join(("$eq", "$ne", *_ORDERED))
         raise InvalidInputError(f"a filter knows the operators {known}, not {name!r}")
-    return lambda value: bool(value == bound) is (name == "$eq")
-
-
-def _ordered(compare: Callable[[Any, Any], Any], bound: Any) -> Test:
-    """Compare as numbers, else two texts as texts; what cannot be compared does not fit."""
+    compare = _ORDERED[name]
 
     def fits(value: Any) -> bool:
+        """Compares as numbers, else two texts as texts; what cannot be compared does not fit."""
         try:
             return bool(compare(float(value), float(bound)))
         except (TypeError, ValueError, OverflowError):

@@ -58,8 +58,9 @@ def decode(key: str, record: Mapping[str, Any]) -> Name:
     if key.startswith(HASHED):
         labels, name = record["name"]
         return tuple(labels), name
-    parts = [_text(part) for part in key[len(ITEMS) :].split("/")]
-    return tuple(parts[:-1]), parts[-1]
+    parts = key[len(ITEMS) :].split("/")
+    texts = ["" if part == EMPTY else unquote(part, errors="surrogatepass") for part in parts]
+    return tuple(texts[:-1]), texts[-1]
 
 
 def check_labels(labels: Any) -> None:
@@ -84,9 +85,3 @@ def _part(text: str) -> str:
 
 def _percent(match: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "surrogatepass"))
-
-
-def _text(part: str) -> str:
-    if part == EMPTY:
-        return ""
-    return unquote(part, errors="surrogatepass") if "%" in part else part

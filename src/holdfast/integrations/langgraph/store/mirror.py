@@ -82,7 +82,8 @@ class Mirror:
                 self._clear()
             else:
                 self._sequence = head
-                self._read_again(changed)
+                for start in range(0, len(changed), CHUNK):
+                    self._read_again(changed[start : start + CHUNK])
         self._life, self._sequence = life, head
 
     def _changed(self, first: int, last: int) -> list[str] | None:
@@ -102,22 +103,20 @@ class Mirror:
         return None if pruned else list(keys)
 
     def _read_again(self, keys: list[str]) -> None:
-        for start in range(0, len(keys), CHUNK):
-            page = keys[start : start + CHUNK]
-            records = self.records(page)
-            vectors: dict[str, bytes] = {}
-            if self._dims is not None:
-                vectors = self.records([vectors_of(k) for k in records if "vectors" in records[k]])
-            for key in page:
-                row = self._rows.pop(key, None)
-                if row is not None:
-                    del self._spaces[row.namespace][key]
-                    row.units = None
-                    if self._matrix is not None:
-                        self._matrix[1].gone += 1
-                if key in records:
-                    self._add(key, records[key])
-                    self._attach(key, vectors.get(vectors_of(key), b""))
+        records = self.records(keys)
+        vectors: dict[str, bytes] = {}
+        if self._dims is not None:
+            vectors = self.records([vectors_of(k) for k in records if "vectors" in records[k]])
+        for key in keys:
+            row = self._rows.pop(key, None)
+            if row is not None:
+                del self._spaces[row.namespace][key]
+                row.units = None
+                if self._matrix is not None:
+                    self._matrix[1].gone += 1
+            if key in records:
+                self._add(key, records[key])
+                self._attach(key, vectors.get(vectors_of(key), b""))
 
     def records(self, keys: list[str]) -> dict[str, Any]:
         """Records as they are at the mirror's entry."""
