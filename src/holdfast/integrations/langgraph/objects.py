@@ -46,6 +46,7 @@ class _Fields(Entry):
     """The base of classes with named fields: what is missing, and what is too much."""
 
     names: tuple[str, ...]
+    defaults: dict[str, Callable[[], Any]]
 
     def __init__(self, cls: type, name: str, version: int, upgrade: Upgrade | None) -> None:
         super().__init__(cls, name, version, upgrade and partial(_upgraded, upgrade))
@@ -76,8 +77,16 @@ class _Fields(Entry):
         names = sorted(set(fields) - {*self.names, "$"})
         return InvalidValueError(f"the class has no field {names[0]!r}")
 
-    def from_older(self, payload: Any) -> Any:
-        return self.from_plain(payload)
+    def values(self, payload: Any) -> list[Any]:
+        """What all fields hold, as it is stored or else by default."""
+        for name in self.names:
+            if name not in payload:
+                if name not in self.defaults:
+                    raise self.missing(name)
+                payload[name] = self.defaults[name]()
+        if len(payload) > len(self.names):
+            raise self.unknown(payload)
+        return [payload[name] for name in self.names]
 
 
 def _upgraded(upgrade: Upgrade, version: int, payload: Any) -> Any:
@@ -102,7 +111,7 @@ class ObjectEntry(_Fields):
 
     def __init__(self, cls: type, name: str, version: int, upgrade: Upgrade | None) -> None:
         super().__init__(cls, name, version, upgrade)
-        self.defaults: dict[str, Callable[[], Any]] = {}
+        self.defaults = {}
         if cls in _PLAIN_CLASSES:
             self.names = _PLAIN_CLASSES[cls]
         else:
@@ -120,15 +129,8 @@ class ObjectEntry(_Fields):
 
     def from_plain(self, payload: Any) -> Any:
         obj = object.__new__(self.cls)
-        for name in self.names:
-            if name in payload:
-                object.__setattr__(obj, name, payload.pop(name))
-            elif name in self.defaults:
-                object.__setattr__(obj, name, self.defaults[name]())
-            else:
-                raise self.missing(name)
-        if payload:
-            raise self.unknown(payload)
+        for name, value in zip(self.names, self.values(payload), strict=True):
+            object.__setattr__(obj, name, value)
         return obj
 
 
@@ -147,6 +149,8 @@ class TupleEntry(_Fields):
     def __init__(self, cls: type, name: str, version: int, upgrade: Upgrade | None) -> None:
         super().__init__(cls, name, version, upgrade)
         self.names = self.cls._fields
+        given = self.cls._field_defaults
+        self.defaults = {name: partial(given.get, name) for name in given}
 
     def to_plain(self, obj: Any) -> Any:
         if len(obj) != len(self.names):
@@ -155,17 +159,7 @@ class TupleEntry(_Fields):
         return dict(zip(self.names, obj, strict=True))
 
     def from_plain(self, payload: Any) -> Any:
-        values = []
-        for name in self.names:
-            if name in payload:
-                values.append(payload.pop(name))
-            elif name in self.cls._field_defaults:
-                values.append(self.cls._field_defaults[name])
-            else:
-                raise self.missing(name)
-        if payload:
-            raise self.unknown(payload)
-        return tuple.__new__(self.cls, values)
+        return tuple.__new__(self.cls, self.values(payload))
 
 
 class MemberEntry(EnumEntry):
