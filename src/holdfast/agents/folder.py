@@ -342,7 +342,13 @@ class _Files:
         names = ("goals", "constraints", "decisions")
         whole = {name: msgspec.convert(context.get(name) or [], list[Any]) for name in names}
         made: _Words = {name: list(map(_text, whole[name])) for name in names[:2]}
-        made["decisions"] = [_decision(one) for one in whole["decisions"]]
+        made["decisions"] = decisions = []
+        for item in whole["decisions"]:
+            said, about = {"what": _text(item)}, item if isinstance(item, dict) else {}
+            why = next((about[one] for one in ("why", "reason", "rationale") if about.get(one)), 0)
+            time = _time(about.get("time") or about.get("timestamp"))
+            said |= {"why": why} if isinstance(why, str) else {}
+            decisions.append(said | ({"time": time} if time is not None else {}))
         notes = {name: one for name, one in context.items() if name not in made}
         # What is not said in full by the fields above stays as it was.
         kept = {n: items for n, items in whole.items() if any(type(i) is not str for i in items)}
@@ -403,16 +409,6 @@ def _task(id: str, item: _Words) -> _Words:
     made["progress"] = msgspec.convert(item.get("progress_percentage", 0), share) / 100
     times = {name: _time(item.get(name)) for name in ("created_at", "updated_at")}
     return made | {name: time for name, time in times.items() if time is not None}
-
-
-def _decision(item: Any) -> _Words:
-    made: _Words = {"what": _text(item)}
-    if isinstance(item, dict):
-        why = next((item[one] for one in ("why", "reason", "rationale") if item.get(one)), None)
-        made |= {"why": why} if isinstance(why, str) else {}
-        time = _time(item.get("time") or item.get("timestamp"))
-        made |= {"time": time} if time is not None else {}
-    return made
 
 
 def _text(item: Any) -> str:

@@ -406,8 +406,11 @@ def mailbox(session: Session, /, agent: str, **given: Any) -> None:
     """Letters to an agent that wait, and how many were processed."""
     changes = ("send", "retry", "remove", "clear_failed", "clear_all")
     asked = [name for name in changes if given[name] not in (None, False)]
+    if len(asked) > 1:
+        names = " and --".join(asked).replace("_", "-")
+        raise InvalidInputError(f"give one of --{names}, not both")
     if asked:
-        _change_mailbox(session, agent, asked, given)
+        _change_mailbox(session, agent, asked[0], given)
         return
     with session.read(agent_scope(agent)) as state:
         box, limit = Mailbox(state), given["limit"]
@@ -426,11 +429,7 @@ def mailbox(session: Session, /, agent: str, **given: Any) -> None:
     output.rows(letters, columns, {"error": lambda one: one.kind or one.error})
 
 
-def _change_mailbox(session: Session, agent: str, asked: list[str], given: dict[str, Any]) -> None:
-    if len(asked) > 1:
-        names = " and --".join(asked).replace("_", "-")
-        raise InvalidInputError(f"give one of --{names}, not both")
-    [what] = asked
+def _change_mailbox(session: Session, agent: str, what: str, given: dict[str, Any]) -> None:
     with session.change(agent_scope(agent), new=what == "send") as state:
         box = Mailbox(state)
         if what == "send":

@@ -7,7 +7,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -104,7 +104,14 @@ class Session:
             if key not in (None, _PROMPT):
                 raise InvalidInputError(f"give --{which}key or --{which}passphrase-file, not both")
             return HiddenText(_PROMPT + _first_line(passphrase_file))
-        return HiddenText(_PROMPT + _ask(new)) if key == _PROMPT else key
+        if key != _PROMPT:
+            return key
+        if not sys.stdin.isatty():
+            raise InvalidInputError(
+                "there is no terminal to ask for the passphrase at; use --passphrase-file"
+            )
+        text = click.prompt("Passphrase", hide_input=True, confirmation_prompt=new, err=True)
+        return HiddenText(_PROMPT + text)
 
     @property
     def would_ask(self) -> bool:
@@ -139,7 +146,17 @@ class Session:
     @contextmanager
     def creating(self) -> Iterator[Store]:
         """A new store."""
-        if self._is_store():
+        from holdfast import sync
+
+        there = not self.is_file or _is_file(self.path)
+        if there:
+            try:
+                sync.open(self.url, create=False, read_only=True).close()
+            except StoreNotFoundError:
+                there = False  # its creation was cut short
+            except KeyringError:
+                pass  # it is one, of another key
+        if there:
             where = repr(self.path) if self.is_file else self.shown
             raise RefusedError(f"there is a store at {where} already; nothing was changed")
         with self._open(create=True) as store:
@@ -163,10 +180,13 @@ class Session:
         if not create:
             self._check_there()
         key = self.key_source(new=create and not _is_file(self.path))
+        import warnings
+
         from holdfast import sync
         from holdfast.seal.codec import Unbuilt
 
-        with self._warned():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
             store = sync.open(
                 self.url,
                 key=key,
@@ -176,14 +196,15 @@ class Session:
                 signer=self.signer_source,
                 registry=Unbuilt(),
             )
+        self.warnings = [str(warning.message) for warning in caught]
+        for text in self.warnings if not self.json else []:  # not as Python shows them
+            click.echo(f"warning: {text}", err=True)
         with store:
             self._redact(store)
             yield store
 
     def _redact(self, store: Store) -> None:
         """Show nothing that `Protection.keep` has named, unless --reveal asks for it."""
-        from contextlib import suppress
-
         from holdfast.access.protection import kept_redaction
         from holdfast.cli.plain import redact
         from holdfast.store.inner import core_of
@@ -194,18 +215,6 @@ class Session:
                 hide = kept_redaction(store)
         redact[:] = [hide] if hide is not None else []
         core_of(store).redact = hide
-
-    @contextmanager
-    def _warned(self) -> Iterator[None]:
-        """Show what the library warns of as a line, not as Python shows it."""
-        import warnings
-
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            yield
-        self.warnings = [str(warning.message) for warning in caught]
-        for text in self.warnings if not self.json else []:
-            click.echo(f"warning: {text}", err=True)
 
     def _check_there(self) -> None:
         """Say what to do if there is no store; other places than files speak for themselves."""
@@ -219,19 +228,6 @@ class Session:
         """False if the store is a file that is not there; nothing is opened for that."""
         folder = os.path.dirname(self.path) or "."
         return not self.is_file or not os.path.isdir(folder) or _is_file(self.path)
-
-    def _is_store(self) -> bool:
-        if self.is_file and not _is_file(self.path):
-            return False
-        from holdfast import sync
-
-        try:
-            sync.open(self.url, create=False, read_only=True).close()
-        except StoreNotFoundError:
-            return False  # its creation was cut short
-        except KeyringError:
-            pass
-        return True
 
     def state(self, store: Store, scope: str, *, new: bool = False) -> State:
         """The timeline of a scope; refused if it is not there, unless it may be new."""
@@ -434,12 +430,3 @@ def _first_line(path: str) -> str:
         return content.decode().partition("\n")[0].rstrip("\r")
     except (OSError, UnicodeDecodeError):
         raise InvalidInputError("the passphrase file cannot be read as a line of text") from None
-
-
-def _ask(new: bool) -> str:
-    if not sys.stdin.isatty():
-        raise InvalidInputError(
-            "there is no terminal to ask for the passphrase at; use --passphrase-file"
-        )
-    text: str = click.prompt("Passphrase", hide_input=True, confirmation_prompt=new, err=True)
-    return text

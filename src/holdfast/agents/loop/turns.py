@@ -517,26 +517,23 @@ class Turns:
             if restart is not None:
                 yield from self._restart(restart)
                 return
-            yield from self._due()
+            due = self._clocks.due(self._ticks())
+            if due == "routine":
+                yield from self._note_checkpoint(_work(self._store.save, *ROUTINE))
+                self._clocks.saved(self._ticks())
+            elif due == "refresh":
+                self._clocks.drifts = 0
+                made = yield from self._note_checkpoint(_work(self._store.recovery, "refresh"))
+                yield from self._refresh(made.id, "refresh", clean=False)
+                restart = yield _work(self._store.restart)
+                assert restart is not None
+                yield from self._restart(restart)
             if not self.result.outcome:
                 yield from self._cycle()
         except VAIN:
             raise
         except Exception as error:
             yield from self._failed(error)
-
-    def _due(self) -> Steps[Any]:
-        due = self._clocks.due(self._ticks())
-        if due == "routine":
-            yield from self._note_checkpoint(_work(self._store.save, *ROUTINE))
-            self._clocks.saved(self._ticks())
-        elif due == "refresh":
-            self._clocks.drifts = 0
-            made = yield from self._note_checkpoint(_work(self._store.recovery, "refresh"))
-            yield from self._refresh(made.id, "refresh", clean=False)
-            restart = yield _work(self._store.restart)
-            assert restart is not None
-            yield from self._restart(restart)
 
     def _restart(self, restart: Restart) -> Steps[Any]:
         """Go on from a checkpoint: here, with an agent made anew, or in another process."""

@@ -117,14 +117,6 @@ class Transition(Struct, frozen=True):
         (it was interrupted) or failed"""
         return "succeeded" if self.error is None else _ENDS.get(self.error.split(":")[0], "failed")
 
-    def within(self, since: datetime | int | None, until: datetime | int | None) -> bool:
-        """Whether it lies between two bounds, numbers or times."""
-        for bound, late in ((since, False), (until, True)):
-            place: Any = self.number if isinstance(bound, int) else self.timestamp
-            if bound is not None and (place > bound if late else place < bound):
-                return False
-        return True
-
     def counted(self, meter: Meter, seconds: float | None = None) -> None:
         """Tell a meter of it. A trigger that no arrow fits may be any text, and is not told."""
         trigger = self.trigger if self.to_state else NO_ARROW
@@ -337,11 +329,6 @@ class MachineBook(Books):
         seen.data, seen.expects[self.data_key] = found.get(self.data_key, ({}, 0))
         return seen.data
 
-    def snapshot(self, definition: MachineDefinition) -> MachineSnapshot | None:
-        """Where the machine is."""
-        seen = self.look_whole()
-        return self.shown(definition, seen.now, seen.data or {}, seen.intent)
-
     def snapshot_at(self, definition: MachineDefinition, point: Any) -> MachineSnapshot | None:
         """Where the machine was at a point of its scope."""
         then = MachineBook(self.line.view(point), self.name)
@@ -417,9 +404,13 @@ class MachineBook(Books):
         for one in self.newest_first():
             if limit is not None and len(found) >= limit:
                 break
-            if isinstance(since, int) and one.number < since:
-                break
-            if one.within(since, until) and success in (None, one.success):
+            first: Any = one.number if isinstance(since, int) else one.timestamp
+            last: Any = one.number if isinstance(until, int) else one.timestamp
+            if since is not None and first < since:
+                if isinstance(since, int):
+                    break
+                continue
+            if (until is None or last <= until) and success in (None, one.success):
                 found.append(one)
         return found[::-1]
 

@@ -66,7 +66,8 @@ class Routines:
         self._where = f"{self._book.agent}: the machine {name!r}"
 
     def _snapshot(self) -> MachineSnapshot | None:
-        return self._book.snapshot(self.definition)
+        seen = self._book.look_whole()
+        return self._book.shown(self.definition, seen.now, seen.data or {}, seen.intent)
 
     def _look(self, function: Callable[[], Any]) -> Step:
         """A step that looks at what is stored."""
