@@ -584,7 +584,6 @@ class Machine:
         *,
         limits: MachineLimits | None = None,
     ) -> None: ...
-    def __repr__(self) -> str: ...
     async def start(self, **data: Any) -> MachineSnapshot:
         """Enter the initial state; of one that is started, tell where it is.
 

@@ -278,10 +278,7 @@ class Attached:
     def _save(self, life: ExecutionState | None, replace: bool = False) -> Steps[int | None]:
         with self._core.fenced():
             plan = yield from self._core.planned(life, replace)
-            try:
-                return (yield commit(self._state, plan)) if plan is not None else None
-            except Conflict as error:  # who was faster, and what to do, is said in our words
-                raise self._core.conflict(error) from error
+            return (yield commit(self._state, plan)) if plan is not None else None
 
     # the life
 
@@ -463,7 +460,16 @@ class Attachment(Living):
             self.saved = Saved.of(there, read_fields(self.handle.reader, there, None))
         mine = self.saved.manifest
         if there.entry != mine.entry:
-            raise self._overtaken(mine.entry)
+            why = (
+                "what is saved was changed since this agent last saved or restored it, by another "
+                "process, a restore, a merge or a revert; call restore()"
+            )
+            if not mine.entry:
+                why = (
+                    "an agent was saved here, and this one has not taken it up; call restore() or "
+                    "start() first, or save(replace=True)"
+                )
+            raise Conflict(f"{self.handle.scope}: {why}", [ATTACHED])
         operations, after = self.saved.differing(values, self._stored)
         version = _version(self.obj)
         if life is not None:
@@ -487,23 +493,6 @@ class Attachment(Living):
             return entry
 
         return self.handle._plan(operations, finish, expects={ATTACHED: mine.entry})
-
-    def conflict(self, error: Conflict) -> Exception:
-        """What becomes of a conflict when a save is committed."""
-        return self._overtaken(self.saved.manifest.entry) if ATTACHED in error.keys else error
-
-    def _overtaken(self, known: int) -> Conflict:
-        if not known:
-            return Conflict(
-                f"{self.handle.scope}: an agent was saved here, and this one has not taken it up; "
-                "call restore() or start() first, or save(replace=True)",
-                [ATTACHED],
-            )
-        return Conflict(
-            f"{self.handle.scope}: what is saved was changed since this agent last saved or "
-            "restored it, by another process, a restore, a merge or a revert; call restore()",
-            [ATTACHED],
-        )
 
     def load(self) -> Found | None:
         """What is stored; None if nothing is."""

@@ -229,21 +229,14 @@ class Signs:
         return [one for one in found if one is not None and one.kind not in self.without]
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """Where the evidence that is left at the end begins, and how much it is."""
-
-    evidence: float
-    start: int
-
-
-def _cusum(steps: Iterable[float]) -> _Change:
+def _cusum(steps: Iterable[float]) -> tuple[float, int]:
+    """How much evidence is left at the end, and where that begins."""
     total, start = 0.0, 0
     for at, step in enumerate(steps):
         if total <= 0.0:
             total, start = 0.0, at
         total += step
-    return _Change(total, start)
+    return total, start
 
 
 def _median(values: Iterable[float]) -> float:
@@ -278,11 +271,11 @@ class _Judging:
         first = self._cycles[0].number
         return max(self._cut, after + 1 - first)
 
-    def _alarm(self, kind: str, change: _Change, start: int, **details: Any) -> DriftAlarm | None:
-        if change.evidence < self._needed:
+    def _alarm(self, kind: str, evidence: float, start: int, **details: Any) -> DriftAlarm | None:
+        if evidence < self._needed:
             return None
-        at, last = self._cycles[start + change.start].number, self._cycles[-1].number
-        return DriftAlarm(kind, last, at, round(change.evidence, 2), details)
+        at, last = self._cycles[start].number, self._cycles[-1].number
+        return DriftAlarm(kind, last, at, round(evidence, 2), details)
 
     def _rate(
         self, kind: str, events: Sequence[bool | None], usual: float, weight: int, drifted: float
@@ -292,9 +285,9 @@ class _Judging:
             return None  # a cycle in which it did not happen never raises an alarm
         # However seldom it was seen: by luck alone it may have been.
         usual = max(_share(events[: self._cut], usual, weight), LEAST * usual)
-        change = _cusum(_rate_steps(events[start:], usual, usual + (1 - usual) * drifted))
-        recent = _share(events[start + change.start :], 0.0, 0.0) if change.evidence > 0 else 0.0
-        return self._alarm(kind, change, start, usual=usual, recent=recent)
+        found, at = _cusum(_rate_steps(events[start:], usual, usual + (1 - usual) * drifted))
+        recent = _share(events[start + at :], 0.0, 0.0) if found > 0 else 0.0
+        return self._alarm(kind, found, start + at, usual=usual, recent=recent)
 
     def rates(self) -> list[DriftAlarm | None]:
         """Errors, no progress, and lost progress: how often they happen."""
@@ -324,11 +317,11 @@ class _Judging:
         if sum(recent) < least or not recent[-1]:
             return None
         usual = _share(self._again(length, length, self._cut), 0.1, 10)
-        change = _cusum(_rate_steps(recent, usual, usual + (1 - usual) * 0.95))
+        found, at = _cusum(_rate_steps(recent, usual, usual + (1 - usual) * 0.95))
         actions = [one.action for one in self._cycles[-length:]]
-        if sum(recent[change.start :]) < least or (length > 1 and len(set(actions)) == 1):
+        if sum(recent[at:]) < least or (length > 1 and len(set(actions)) == 1):
             return None  # too little, or a shorter loop says it
-        return self._alarm("repetition", change, first, length=length, actions=actions)
+        return self._alarm("repetition", found, first + at, length=length, actions=actions)
 
     def _again(self, length: int, low: int, high: int) -> list[bool]:
         """Whether cycles did what was done so many cycles before, and got no further."""
@@ -385,14 +378,14 @@ class _Judging:
             else SHIFT * (max(min(one / spread, FURTHEST), -FURTHEST) - SHIFT / 2)
             for one in off
         ]  # fmt: skip
-        change = _cusum(steps)
-        since = [one for one in off[change.start :] if one is not None]
+        found, at = _cusum(steps)
+        since = [one for one in off[at:] if one is not None]
         shown: dict[str, Any] = {"spread": round(spread, 4)}
         if since and logarithmic:
             shown |= {"recent": exp(_median(since)), "usual": 1.0}
         elif since:
             shown |= {"recent": usual[""] + sign * _median(since), "usual": usual[""]}
-        return self._alarm(kind, change, start, **shown)
+        return self._alarm(kind, found, start + at, **shown)
 
 
 # ---- drift --------------------------------------------------------------------------------------

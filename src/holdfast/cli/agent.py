@@ -113,6 +113,11 @@ def show(session: Session, agent: str) -> None:
         name: {"state": one.state or None, "to": one.intent.to_state if one.intent else None}
         for name, one in seen.items()
     }
+    places = {
+        name: f"{one['state'] or 'not begun'}"
+        + (f", on its way to {one['to']} or interrupted" if one["to"] is not None else "")
+        for name, one in machines.items()
+    }
     if session.json:
         told = {"agent": id, "identity": Value(about), "life": Value(life), "owner": owner}
         session.tell({**told, "machines": machines, "components": sizes, "problems": problems})
@@ -126,7 +131,7 @@ def show(session: Session, agent: str) -> None:
             *([("error", life["error"])] if "error" in life else []),
             ("starts", life.get("starts", 0)),
             ("run by", owner or "nobody"),
-            *((f"machine {name}", _place(one)) for name, one in machines.items()),
+            *((f"machine {name}", one) for name, one in places.items()),
         ]
     )
     output.table(["component", "items"], list(sizes.items()))
@@ -164,12 +169,6 @@ def import_folder(session: Session, agent: str, folder: str, name: str | None) -
     nothing = "all of it was taken up before; nothing was changed"
     shown = (lambda: output.fields(done.items())) if made.changed else nothing
     session.tell({**done, "changed": made.changed}, shown)
-
-
-def _place(machine: dict[str, str | None]) -> str:
-    where = machine["state"] or "not begun"
-    to = machine["to"]
-    return where if to is None else f"{where}, on its way to {to} or interrupted"
 
 
 def _sizes(state: State) -> dict[str, int]:

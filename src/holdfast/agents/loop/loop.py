@@ -73,7 +73,13 @@ class Loop:
     ) -> None:
         if not isinstance(state, State):
             raise InvalidInputError("Loop takes a state of the same face")
-        self._settings = chosen(settings, intervals)
+        if settings is not None and (intervals or not isinstance(settings, LoopSettings)):
+            raise InvalidInputError("give settings=LoopSettings(...), or its fields by name")
+        known = LoopSettings.__dataclass_fields__
+        if unknown := intervals.keys() - known.keys():
+            names = ", ".join((*OPTIONS, *known))
+            raise InvalidInputError(f"a loop has no {min(unknown)!r}; there are {names}")
+        self._settings = settings or LoopSettings(**intervals)
         if not isinstance(agent, type) and hasattr(agent, "step"):
             check_function(agent.step, "step of the agent")
         elif not callable(agent):
@@ -179,19 +185,6 @@ def run(agent: Any, state: State | None = None, **options: Any) -> Steps[LoopRes
     if found is None:
         raise InvalidInputError("say where the agent is kept: run(agent, store.agent('7'))")
     return (yield from Loop(blocking_of(found), agent, **options)._run())
-
-
-def chosen(settings: LoopSettings | None, intervals: dict[str, Any]) -> LoopSettings:
-    """The settings, given whole or by their names."""
-    if settings is not None:
-        if intervals or not isinstance(settings, LoopSettings):
-            raise InvalidInputError("give settings=LoopSettings(...), or its fields by name")
-        return settings
-    unknown = intervals.keys() - LoopSettings.__dataclass_fields__.keys()
-    if unknown:
-        known = ", ".join((*OPTIONS, *LoopSettings.__dataclass_fields__))
-        raise InvalidInputError(f"a loop has no {min(unknown)!r}; there are {known}")
-    return LoopSettings(**intervals)
 
 
 class Stopping:

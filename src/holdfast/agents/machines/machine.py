@@ -96,9 +96,6 @@ class Machine(Routines):
         super().__init__(state, definition, name)
         self._limits = limits or MachineLimits()
 
-    def __repr__(self) -> str:
-        return f"<Machine {self.name} of {self._state.scope}>"
-
     # going on
 
     @steps

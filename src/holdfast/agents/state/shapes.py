@@ -11,8 +11,6 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
-from holdfast.agents.agent_keys import task_key
-
 Share = Annotated[float, Meta(ge=0, le=1)]
 TaskStatus = Literal["pending", "running", "completed", "failed"]
 TASK_PLACES = ("pending", "running", "completed", "failed")
@@ -61,11 +59,6 @@ class Task(Shape):
     error: str = ""
     created_at: datetime | None = None
     updated_at: datetime | None = None
-
-    @property
-    def key(self) -> str:
-        """Where it is kept."""
-        return task_key(self.id)
 
 
 class TaskEvent(Shape):
