@@ -297,7 +297,19 @@ class _Files:
         def take(name: str) -> None:
             if name in known:
                 raise _Bad("lies in processed, too: which of them counts?")
-            into.append(self._letter(os.path.join(folder, name), name))
+            _key(name, "the name of a message")
+            path = os.path.join(folder, name)
+            content: Any = self._content(path)
+            if name.endswith(".json"):
+                content = self._decoded(content)
+            else:
+                with suppress(UnicodeDecodeError):  # bytes are a content, too
+                    content = content.decode()
+            said = content if isinstance(content, dict) else {}
+            by = (one for one in (said.get("sender"), said.get("from")) if isinstance(one, str))
+            mtime = datetime.fromtimestamp(os.path.getmtime(path), UTC)
+            made = {"id": name, "content": content, "sender": next(by, "")[:256]}
+            into.append(made | {"time": _time(said.get("timestamp")) or mtime})
 
         if not os.path.isdir(folder):
             return
@@ -307,20 +319,6 @@ class _Files:
             path = os.path.join(folder, name)
             if not name.startswith(".") and not os.path.isdir(path):
                 self._tried(path, lambda name=name: take(name))  # type: ignore[misc]
-
-    def _letter(self, path: str, name: str) -> _Words:
-        _key(name, "the name of a message")
-        content: Any = self._content(path)
-        if name.endswith(".json"):
-            content = self._decoded(content)
-        else:
-            with suppress(UnicodeDecodeError):  # bytes are a content, too
-                content = content.decode()
-        said = content if isinstance(content, dict) else {}
-        names = (said.get(one) for one in ("sender", "from"))
-        sender = next((one for one in names if isinstance(one, str)), "")
-        time = _time(said.get("timestamp")) or datetime.fromtimestamp(os.path.getmtime(path), UTC)
-        return {"id": name, "content": content, "sender": sender[:256], "time": time}
 
     # parts
 

@@ -285,17 +285,17 @@ class Mailbox:
             raise
 
     def _take(self) -> Steps[Mail | None]:
-        mail: Mail | None = yield look(self._state, self._taken)
-        if mail is not None:
-            plan = yield look(self._state, self._plan_begin, mail)
-            if plan is not None:
-                yield commit(self._state, plan)
-        return mail
+        mail, plan = yield look(self._state, self._taken)
+        if plan is not None:
+            yield commit(self._state, plan)
+        return mail  # type: ignore[no-any-return]
 
-    def _taken(self) -> Mail | None:
-        """The next letter; None if none waits, or it is too early to try that one again.
+    def _taken(self) -> tuple[Mail | None, Plan | None]:
+        """The next letter; None if none waits, or it is too early to try that one again. And a
+        change that tells that an attempt begins, if its end by that of its process is to be told.
 
-        What this rests on is expected by its change.
+        What the letter rests on is expected by its change. Nobody expects that it is begun, so that
+        of several who process it one succeeds, as ever.
         """
         parts = ChangeParts(StoreHandle(self._handle.core), cause_now(), None)
         box = Box(self._handle, parts.part(self._handle))
@@ -303,30 +303,22 @@ class Mailbox:
         number = _next(box, standing)
         found = standing.at(number)
         if found is None:
-            return None
+            return None, None
         failed = box.page(box.tries).get(str(number))
         if failed is not None and failed.at is not None and failed.id in ("", found.id):
             # By a clock that went back nobody knows whether enough time has passed: then it has.
             passed = moment(self._handle.core.clock.claimed()) - failed.at
             if timedelta(0) <= passed < timedelta(seconds=failed.wait):
-                return None
-        return Mail(letter_of(found, number, failed), parts, box, standing)
-
-    def _plan_begin(self, mail: Mail) -> Plan | None:
-        """That an attempt begins, if its end by the end of its process is to be told; else None.
-
-        Nobody expects this key, so that of several who process a letter one succeeds, as ever.
-        """
+                return None, None
+        mail = Mail(letter_of(found, number, failed), parts, box, standing)
         if self._retry.kinds is None:
-            return None
-        attempt = mail.letter.tries + 1
+            return mail, None
+        attempt, begun = mail.letter.tries + 1, own_change(self)
         again = self._retry.again(RESTART, attempt)
-        parts = own_change(self)
-        box = Box(self._handle, parts.part(self._handle))
         wait = self._retry.pause(attempt)
-        note = BegunRecord(id=mail.letter.id, attempt=attempt, again=again, wait=wait)
-        box.page(box.begun).put(str(mail.letter.number), note)
-        return parts.plan()
+        note = BegunRecord(id=found.id, attempt=attempt, again=again, wait=wait)
+        box.begun.page(begun.part(self._handle)).put(str(number), note)
+        return mail, begun.plan()
 
     def _done(self, mail: Mail) -> Steps[None]:
         plan = yield look(self._state, self._plan_done, mail, planned=True)

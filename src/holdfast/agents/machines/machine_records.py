@@ -10,6 +10,7 @@ of a machine expects, so that nobody else takes the same.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from time import perf_counter
@@ -445,8 +446,10 @@ class MachineBook(Books):
         own = self.line.timeline
         lines = [one.name for one in self.line.history.timelines() if one.name != own]
         for line in (own, *lines):
-            handle = self.line.on(line)
-            for since in (_begin(handle, made.time), 1):  # the clock may have been set back
+            handle, near = self.line.on(line), 1
+            with suppress(PointNotFoundError):
+                near = handle.history.points.at_time(made.time)
+            for since in (near, 1):  # the clock may have been set back
                 if (found := self._entry(handle, made, since)) is not None:
                     return f"{line}@{found}"
         raise PointNotFoundError(
@@ -463,14 +466,6 @@ class MachineBook(Books):
                     return entry.sequence
             low = page[-1].sequence + 1
         return None
-
-
-def _begin(handle: LineHandle, time: int) -> int:
-    """An entry before which nothing of a time is to be found, if clocks never step."""
-    try:
-        return handle.history.points.at_time(time)
-    except PointNotFoundError:
-        return 1
 
 
 # ---- record check -------------------------------------------------------------------------------

@@ -37,7 +37,6 @@ from holdfast.store.names.whole_files import check_path
 if TYPE_CHECKING:
     from holdfast.checkpoints.export import Source
     from holdfast.checkpoints.export_file import Description
-    from holdfast.store.names.items import Checkpoint
     from holdfast.store.state import State
 
 VERSION = "1.0"
@@ -68,7 +67,12 @@ def export_agent(
     if not os.path.isdir(check_path(folder)):
         raise InvalidInputError(f"cannot write to {folder!r}: there is no such folder")
     _, checkpoint = checkpoint_view(handle, at)
-    path = _path(os.fspath(folder), checkpoint)
+    name = f"{_part(handle.scope.id)}_{checkpoint.time:%Y%m%d%H%M%S}_{checkpoint.type}"
+    more = f"{name}_{_part(checkpoint.timeline)}_{checkpoint.sequence}"
+    names = chain((name, more), (f"{more}_{number}" for number in count(2)))
+    paths = (os.path.join(os.fspath(folder), f"{one}.checkpoint") for one in names)
+    own = handle.scope.id, checkpoint.id  # not where that of another checkpoint is already
+    path = next(one for one in paths if _held(one) in (None, own))
 
     def parts(said: Description, source: Source, reveal: bool) -> Iterator[bytes]:
         about = public_export(said, encrypted=False)
@@ -138,15 +142,6 @@ def _components(source: Source, reveal: bool) -> dict[str, Any]:
     elif task is not None:
         shown["current_task"] = tagged(task)
     return shown
-
-
-def _path(folder: str, checkpoint: Checkpoint) -> str:
-    """Where its file is: not where that of another checkpoint is already."""
-    name = f"{_part(checkpoint.scope.id)}_{checkpoint.time:%Y%m%d%H%M%S}_{checkpoint.type}"
-    more = f"{name}_{_part(checkpoint.timeline)}_{checkpoint.sequence}"
-    names = chain((name, more), (f"{more}_{number}" for number in count(2)))
-    paths = (os.path.join(folder, f"{one}.checkpoint") for one in names)
-    return next(one for one in paths if _held(one) in (None, (checkpoint.scope.id, checkpoint.id)))
 
 
 def _part(text: str) -> str:
