@@ -23,7 +23,6 @@ from holdfast.storage import open_storage
 from holdfast.storage.contract import Moment
 from holdfast.storage.wrappers import Counting, Fault, Faulty
 from holdfast.store.names import rowkinds
-from holdfast.store.proof import verify_rows
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -148,7 +147,6 @@ HOWS: list[dict[str, Any]] = [{}, {"full": True}, {"remake": True}]
 def test_what_is_erased_behind_the_moment_goes_with_the_next_sync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any], what: str, sealed: bool
 ) -> None:
-    monkeypatch.setattr(verify_rows, "PATIENCE", 0.05)
     place = Place("memory", tmp_path, sealed=sealed)
     store, url = place.open(), f"memory:erased-{tmp_path}"
     fill(store, 1, 5)

@@ -24,7 +24,6 @@ from holdfast.replicas import replica_cell as claims
 from holdfast.replicas import replica_sync as syncing
 from holdfast.storage import open_storage
 from holdfast.storage.wrappers import MODES, Fault, Faulty
-from holdfast.store.proof import verify_rows
 
 NAMES = ("one", "two", "three")
 
@@ -144,7 +143,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "SIZE", 4000)
     monkeypatch.setattr(claims, "ROWS", 20)
     monkeypatch.setattr(claims, "STILL", 0.05)
-    monkeypatch.setattr(verify_rows, "PATIENCE", 0.05)
 
 
 @pytest.mark.usefixtures("small")

@@ -21,7 +21,6 @@ from holdfast.store.journal import entry
 from holdfast.store.journal.floor import anchored_floor
 from holdfast.store.names import rowkinds
 from holdfast.store.open import open_core
-from holdfast.store.proof import verify_rows
 from holdfast.store.upkeep import erase as erasing
 from holdfast.store.upkeep import prune as pruning
 
@@ -197,8 +196,6 @@ class Slow(Faulty):
 def test_an_erase_that_takes_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also while no row goes: content is overwritten before anything is dropped."""
     monkeypatch.setattr(erasing, "SLICE", 1)
-    monkeypatch.setattr(erasing, "BEAT", 0.02)
-    monkeypatch.setattr(verify_rows, "PATIENCE", 2.5)  # less than it takes; a thread may wait
     place = Place("memory", tmp_path, sealed=False)
     store = place.open()
     for number in range(60):
@@ -221,74 +218,18 @@ def test_an_erase_that_takes_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_one_that_stands_still_was_cut_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verify_rows, "PATIENCE", 0.2)
     place = Place("memory", tmp_path, sealed=False)
     store = place.open()
     store.agent("a").set("k", 1)
     monkeypatch.setattr("holdfast.store.upkeep.erase._Erasure.clear", lambda *_: None)
     store.erase("agent:a")
-    assert {f.kind for f in store.verify().findings} == {"erasure"}
+    report = store.verify()
+    assert (report.findings, report.unswept) == ([], 1)
+    assert "1 erases are not finished" in str(report)
     monkeypatch.undo()
-    store.erase("agent:a")
-    assert store.verify().findings == []
-    place.close()
-
-
-class Suspended:
-    """A clock by which the first pause takes a minute, as in a process that was stopped."""
-
-    time = staticmethod(time.time)
-
-    def __init__(self, then: Callable[[], object]) -> None:
-        self._now, self._then, self._pauses = 0.0, then, 0
-
-    def monotonic(self) -> float:
-        return self._now
-
-    def sleep(self, seconds: float) -> None:
-        self._pauses += 1
-        self._now += 60 if self._pauses == 1 else seconds
-        if self._pauses == 2:
-            self._then()
-
-
-def test_one_that_stood_still_together_with_the_check_was_not_cut_short(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As threads of one process that was stopped, or programs of a machine that slept."""
-    store = place.open()
-    store.agent("a").set("k", 1)
-    with monkeypatch.context() as patch:
-        patch.setattr("holdfast.store.upkeep.erase._Erasure.clear", lambda *_: None)
-        store.erase("agent:a")
-    clock = Suspended(lambda: store.erase("agent:a"))
-    monkeypatch.setattr(verify_rows, "time", clock)
-    assert store.verify().findings == []
-    assert clock.monotonic() > 60, "it was waited for"
-
-
-def test_an_erase_cut_short_is_told_once_and_of_the_store_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(verify_rows, "PATIENCE", 0.3)
-    place = Place("memory", tmp_path, sealed=True)
-    store = place.open()
-    for name in ("a", "b", "c"):
-        store.agent(name).set("k", 1)
-    with monkeypatch.context() as patch:
-        patch.setattr("holdfast.store.upkeep.erase._Erasure.clear", lambda *_: None)
-        store.erase("agent:a")
-    told = [finding.place for finding in store.verify().findings]
-    assert told
-    assert store.verify("agent:b").findings == []
-    report, reports = store.verify(budget=0), []
-    while report.resume is not None:
-        reports.append(report)
-        report = store.verify(budget=0, resume=report.resume)
-    assert [one.findings for one in reports] == [[]] * len(reports)
-    assert [finding.place for finding in report.findings] == told
-    store.erase("agent:a")
-    assert store.verify().findings == []
+    assert store.sweep().erased == 1
+    report = store.verify()
+    assert (report.findings, report.unswept) == ([], 0)
     place.close()
 
 

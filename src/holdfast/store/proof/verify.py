@@ -102,8 +102,6 @@ class _Run(Verification):
             if scope is None:
                 for place, text in checked.result() if checked is not None else self._storage():
                     self.find("storage", place, text)
-        if scope is None:
-            self.leftovers.settle()
 
     def _walk(
         self, scope: Scope | None, witness: Witness | None, start: tuple[str, int, int, int]

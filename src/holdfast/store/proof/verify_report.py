@@ -64,8 +64,9 @@ class Report:
     erased: int = 0
     """Scopes of which only the tombstone should be left."""
     unswept: int = 0
-    """Those of them whose rows, which nobody can read any more, are still there: `sweep` drops
-    them. While there are any, change rows that nothing accounts for are not found."""
+    """Scopes and subjects whose erase is under way, was not waited for or was cut short: `sweep`,
+    or erasing again, ends that. While there are any, change rows that nothing accounts for are not
+    found."""
     timelines: int = 0
     entries: int = 0
     checkpoints: int = 0
@@ -109,7 +110,7 @@ class Report:
         if self.erased:
             lines.append(f"{self.erased} scopes erased")
         if self.unswept:
-            lines.append(f"rows of {self.unswept} of them are still to be dropped; sweep does that")
+            lines.append(f"{self.unswept} erases are not finished; sweep does that")
         if self.unfinished:
             lines.append(f"{self.unfinished} long values are not finished; that is no damage")
         if self.pruned:

@@ -24,7 +24,7 @@ from holdfast.storage.rows import each
 from holdfast.store.commit.change import row_of
 from holdfast.store.commit.group import Core
 from holdfast.store.journal import entry
-from holdfast.store.journal.directory import Tombstone, numbered, read_tombstone
+from holdfast.store.journal.directory import numbered, read_tombstone
 from holdfast.store.journal.entry import Body
 from holdfast.store.journal.feed import LANES, items_of
 from holdfast.store.journal.ledger import Ledger
@@ -60,7 +60,6 @@ class Verification(Findings):
         """Whose signatures are called for, whatever the store's own signer did."""
         self.accounts = Accounts(self)
         self.directory = DirectoryCheck(self)
-        self.leftovers = Leftovers(self)
         self.floors: dict[tuple[int, int], Floor] = {}
         """Below which entry each timeline that was looked at is pruned."""
         self.swept = False
@@ -168,7 +167,7 @@ class Accounts:
         pruned = kind != b"K" and any(floor.sequence for floor in check.floors.values())
         if not check.whole or check.report.findings or stored == called or pruned:
             return
-        if check.report.unswept or check.leftovers.found:
+        if check.report.unswept:
             return  # what is left of the erased, or is just being dropped
         if stored > called and (check.report.losses or check.feed.moved()):
             return  # those of lost entries stay: an id is applied once; or written since
@@ -317,6 +316,7 @@ def _rests(check: Verification) -> None:
 
 
 _decode = msgspec.msgpack.Decoder().decode
+AGAIN = "erase it again"
 
 
 class DirectoryCheck:
@@ -331,8 +331,8 @@ class DirectoryCheck:
         """Numbers of the scopes that it says are deleted."""
         self.erased: dict[int, bytes] = {}
         """Those that it says are erased, and where the tombstone lies: the feed may name them."""
-        self._unswept: set[int] = set()
-        """Those of the erased whose rows are left for a sweep."""
+        self._told: set[bytes] = set()
+        """Tombstones of those of which something is left that no sweep would find."""
         self._known: set[int] = set()
         """Numbers of the scopes that are not erased."""
 
@@ -377,15 +377,13 @@ class DirectoryCheck:
         tombstone = read_tombstone(self._core, key, row)
         self.erased[tombstone.number] = key
         self._check.report.erased += 1
-        if is_unswept(self._core, tombstone, key):
-            # What it held is closed, and a sweep finds it by a row: it was not waited for.
-            self._unswept.add(tombstone.number)
+        if self._is_unswept(key):
             self._check.report.unswept += 1
             return
-        if _has_key(self._core, tombstone):
-            self._check.leftovers.of_scope(key, tombstone, key)
+        if self._core.ring is not None and self._core.ring.holds(tombstone.id):
+            self._check.find("erasure", rowkinds.describe(key), f"its key is in the ring: {AGAIN}")
         for left, _ in life[:-1]:
-            self._check.leftovers.of_scope(left, tombstone, key)
+            self._left(key, left)
 
     def knows(self, number: int) -> bool:
         """Whether there is, or was, a scope of this number."""
@@ -407,11 +405,20 @@ class DirectoryCheck:
             return
         if number not in self.erased:
             self._check.find("unaccounted", rowkinds.describe(key), message)
-        elif number not in self._unswept:
-            at = self.erased[number]
-            with suppress(*DAMAGE):  # found and named before
-                tombstone = read_tombstone(self._core, at, self._core.storage.get([at])[0] or b"")
-                self._check.leftovers.of_scope(key, tombstone, at)
+        elif not self._is_unswept(self.erased[number]):
+            self._left(self.erased[number], key)
+
+    def _is_unswept(self, tombstone: bytes) -> bool:
+        """Whether rows of an erased scope may be there: the one that has its name goes last."""
+        there = tombstone[:21] + bytes([rowkinds.THERE])
+        return self._core.storage.get([there])[0] is not None
+
+    def _left(self, tombstone: bytes, key: bytes) -> None:
+        """Find a row of an erased scope, one of each, unless it went before the name did."""
+        if tombstone not in self._told and self._core.storage.get([key])[0] is not None:
+            self._told.add(tombstone)
+            place = rowkinds.describe(key)
+            self._check.find("erasure", place, f"left of an erased scope: {AGAIN}")
 
     def ends_now(self, ledger: Ledger) -> bool:
         """Whether it says of a scope that it is deleted, as of this moment."""
@@ -556,101 +563,6 @@ class FeedCheck:
                 found.last, found.hash = last, item.hash
 
 
-# ---- what is left of the erased -----------------------------------------------------------------
-# Somebody may just be erasing it: whoever does shows that it goes on, for it drops rows, or else
-# changes the scope's cell `A`. So what is left is told when the check ends, if it is still there
-# and nothing of that has changed for a while: then erasing was cut short.
-
-
-PATIENCE = 2.0
-"""Seconds without any change after which erasing counts as cut short. It is many times as long as
-`erasing.BEAT`, and longer than the ring's log is waited for."""
-PAUSE = 0.02
-"""Seconds between two looks. Looks are counted, not seconds: where this process itself stood still,
-who erases may have stood still with it."""
-AGAIN = "erasing it was cut short; erase it again"
-
-Progress = Callable[[], object]
-"""What erasing changes as it goes on; nothing once all of it is gone."""
-
-
-class Leftovers:
-    """What was found of scopes and subjects that are erased, one thing of each kind of each."""
-
-    def __init__(self, check: Verification) -> None:
-        self._check = check
-        self._core = check.core
-        self.found: dict[tuple[bytes, str], tuple[str, Progress, object]] = {}
-        """By whose it is and what is said of it: the place, and the state when it was found."""
-
-    def of_scope(self, key: bytes, tombstone: Tombstone, at: bytes) -> None:
-        """Note a row of an erased scope; the key of its tombstone, at which that lies, stands for
-        the scope's key in the ring."""
-        core, message = self._core, "the key of an erased scope is in the ring"
-
-        def state() -> object:
-            there = core.storage.get([key])[0] is not None and not is_unswept(core, tombstone, at)
-            if key == at:
-                there = _has_key(core, tombstone)
-            return _trace(core, tombstone, at) if there else None
-
-        said = message if key == at else "left of an erased scope"
-        self._note(at, f"{said}: {AGAIN}", key, state)
-
-    def of_subject(self, key: bytes, id: bytes) -> None:
-        """Note the cell of a subject that says that it is being erased, or a tombstone whose
-        subject has a key in the ring."""
-        ring, subjects = self._core.ring, self._core.subjects
-        message = f"the key of an erased subject is in the ring: {AGAIN}"
-        said = AGAIN if key.startswith(rowkinds.SUBJECTS) else message
-
-        def state() -> object:
-            found = subjects.cell(key), ring is not None and holds_subject(ring, id)
-            return found if any(found) else None
-
-        self._note(key, said, key, state)
-
-    def settle(self) -> None:
-        """Tell what is left of those that nobody is at; that is waited for."""
-        left = self.found
-        for _ in range(round(PATIENCE / PAUSE) + 1):
-            left = {name: one for name, one in left.items() if one[2] and one[1]() == one[2]}
-            if not left:
-                return
-            safe_point()
-            time.sleep(min(PAUSE, PATIENCE))
-        for (_, message), (place, *_) in left.items():
-            self._check.find("erasure", place, message)
-
-    def _note(self, whose: bytes, message: str, key: bytes, state: Progress) -> None:
-        if (whose, message) not in self.found:
-            self.found[whose, message] = rowkinds.describe(key), state, state()
-
-
-def is_unswept(core: Core, tombstone: Tombstone, at: bytes) -> bool:
-    """Whether the rows of an erased scope may be there: its key is gone, and a sweep finds them."""
-    there = at[:21] + bytes([rowkinds.THERE])
-    gone = core.ring is not None and not core.ring.holds(tombstone.id)
-    return gone and core.storage.get([there])[0] is not None
-
-
-def _has_key(core: Core, tombstone: Tombstone) -> bool:
-    return core.ring is not None and core.ring.holds(tombstone.id)
-
-
-def _trace(core: Core, tombstone: Tombstone, at: bytes) -> object:
-    """What erasing a scope changes: its key, its directory rows, the first rows, who is at it."""
-    number = tombstone.number.to_bytes(rowkinds.SCOPE, "big")
-    directory = core.storage.scan(at[:21], rowkinds.after(at[:21]))
-    first = [
-        core.storage.scan(kind + number, rowkinds.after(kind + number), limit=1)
-        for kind in rowkinds.OF_SCOPE
-    ]
-    cell = cell_at(core.storage, rowkinds.pruner(tombstone.number))
-    names = [[key for key, _ in page] for page in (directory, *first)]
-    return _has_key(core, tombstone), names, cell
-
-
 # ---- strays -------------------------------------------------------------------------------------
 # Every row must belong somewhere: to a scope and a timeline that there are.
 #
@@ -710,26 +622,7 @@ def _firsts(storage: Storage, prefix: bytes, length: int) -> Iterator[bytes]:
 
 
 def check_subjects(check: Verification) -> None:
-    """Check every subject that is there, and that nothing is left of those that are erased."""
-    _tombstones(check)
-    core, ring = check.core, check.core.ring
-    for key, cell in core.subjects.cells():
-        if ring is None or rowkinds.cell_kind(key) is None:
-            check.stray(key, "cell")
-            continue
-        with check.noting(key, cell=True):
-            named = core.subjects.read(key, cell)
-            if named.erasing:
-                check.leftovers.of_subject(key, named.id)
-                continue
-            check.report.subjects += 1
-            if read_subject(ring, named.id) is None and core.subjects.cell(key) == cell:
-                known = says_erased(ring, named.id)
-                message = "the ring says that it is erased" if known else "its key is missing"
-                check.find("erasure" if known else "damage", rowkinds.describe(key), message)
-
-
-def _tombstones(check: Verification) -> None:
+    """Check every subject that is there, and that no key is left of those that are erased."""
     core, ring = check.core, check.core.ring
     for key, row in each(core.storage.scan, b"U", rowkinds.after(b"U")):
         if ring is None or rowkinds.row_kind(key) is None:
@@ -738,8 +631,31 @@ def _tombstones(check: Verification) -> None:
         check.report.subjects_erased += 1
         with check.noting(key):
             core.open_row(key, row)
-        if holds_subject(ring, key[1:]):
-            check.leftovers.of_subject(key, key[1:])
+        # The cell goes last: while it is there, somebody erases it, or was cut short.
+        left = holds_subject(ring, key[1:]) and not any(_erasing(check, key[1:]))
+        if left and holds_subject(ring, key[1:]):
+            check.find("erasure", rowkinds.describe(key), f"its key is in the ring: {AGAIN}")
+    for key, cell in core.subjects.cells():
+        if ring is None or rowkinds.cell_kind(key) is None:
+            check.stray(key, "cell")
+            continue
+        with check.noting(key, cell=True):
+            named = core.subjects.read(key, cell)
+            check.report.subjects += not named.erasing
+            check.report.unswept += named.erasing
+            gone = not named.erasing and read_subject(ring, named.id) is None
+            if gone and core.subjects.cell(key) == cell:
+                known = says_erased(ring, named.id)
+                message = "the ring says that it is erased" if known else "its key is missing"
+                check.find("erasure" if known else "damage", rowkinds.describe(key), message)
+
+
+def _erasing(check: Verification, id: bytes) -> Iterator[bool]:
+    """Whether cells say that a subject is being erased."""
+    for key, cell in check.core.subjects.cells():
+        with suppress(*DAMAGE):  # found and named with the others
+            named = check.core.subjects.read(key, cell)
+            yield named.erasing and named.id == id
 
 
 # ---- timelines ----------------------------------------------------------------------------------

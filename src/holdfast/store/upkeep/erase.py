@@ -13,7 +13,6 @@ Every step can be done again, so whoever was cut short calls once more. The tomb
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -53,12 +52,9 @@ from holdfast.store.names.scope import Scope, beside
 from holdfast.store.rules.gates import GateRequest, Operation
 from holdfast.store.rules.subjects import check_subject
 from holdfast.store.upkeep.holds import refuse_held
-from holdfast.store.upkeep.prune import taken_over
 
 SLICE = 256
 """Rows that are read and dropped together: what bounds memory and the length of a commit."""
-BEAT = 0.2
-"""Seconds after which it shows that it goes on, where nothing else does."""
 
 _UNREADABLE = (StateIntegrityError, FormatError, KeyringError)
 _Life = dict[int, tuple[bytes, bytes]]
@@ -149,7 +145,6 @@ class _Erasure:
         """Change rows that stay, because entries of other scopes rest on them."""
         self._erased: set[int] | None = None
         self._settled = True
-        self._shown = time.monotonic()
 
     def run(self) -> Erased:
         self.core.leases.stand()
@@ -254,12 +249,16 @@ class _Erasure:
             self._drop_accounts(tombstone, life)
         self._drop_keys(tombstone)
         prefixes = [kind + number for kind in rowkinds.OF_SCOPE]
+        # Content is overwritten where it lies, of a plain store; without a key it is the content.
+        # Dropping moves rows that lie near, and where they lay, traces of them can stay: nothing of
+        # this scope may be in those that are still to be dropped.
         for prefix in prefixes if self.core.ring is None else ():
-            self._blank(prefix, tombstone.number)
+            for page in self._pages(prefix):
+                self.core.leases.commit(Batch(blanks=[key for key, _ in page]))
         for kind in (b"A", b"P", b"R"):
             self._unpin(kind + number)
         for prefix in prefixes:
-            for page in self._pages(prefix, rowkinds.after(prefix), None):
+            for page in self._pages(prefix):
                 self._drop(page)
         self._unpin(rowkinds.BESIDE + number)
         self._drop([life[state] for state in (rowkinds.THERE, rowkinds.DELETED) if state in life])
@@ -280,31 +279,8 @@ class _Erasure:
             with suppress(Conflict):  # a beat in the last moment: look again
                 self.core.leases.commit(Batch(cells=[(key, value, None) for key, value in page]))
 
-    def _blank(self, prefix: bytes, scope: int) -> None:
-        """Overwrite content where it lies, of a plain store; without a key it is the content.
-
-        Dropping moves rows that lie near, and where they lay, traces of them can stay: nothing of
-        this scope may be in those that are still to be dropped.
-        """
-        for page in self._pages(prefix, rowkinds.after(prefix), scope):
-            self.core.leases.commit(Batch(blanks=[key for key, _ in page]))
-
-    def _pages(self, low: bytes, high: bytes, scope: int | None) -> Iterator[Sequence[Row]]:
-        """Rows, slice by slice; where none goes by that, it is shown that it goes on."""
-        for page in pages(self.storage.scan, low, high, limit=SLICE):
-            yield page
-            if scope is not None:
-                self._show(scope)
-
-    def _show(self, scope: int) -> None:
-        """Show now and then that it goes on, so that `verify` does not take it for cut short.
-
-        The cell goes with the others of the scope; whoever still prunes it is told.
-        """
-        if time.monotonic() - self._shown > BEAT:
-            with suppress(Conflict):  # somebody else shows it, too
-                self.core.leases.commit(Batch(cells=[taken_over(self.storage, scope)]))
-            self._shown = time.monotonic()
+    def _pages(self, prefix: bytes) -> Iterator[Sequence[Row]]:
+        return pages(self.storage.scan, prefix, rowkinds.after(prefix), limit=SLICE)
 
     def _drop(self, found: Sequence[Row]) -> None:
         if found:
@@ -321,7 +297,7 @@ class _Erasure:
             return
         readable = True
         prefix = b"E" + tombstone.number.to_bytes(rowkinds.SCOPE, "big")
-        for page in self._pages(prefix, rowkinds.after(prefix), tombstone.number):
+        for page in self._pages(prefix):
             wanted: set[bytes] = set()
             for key, row in page:
                 try:
@@ -361,9 +337,9 @@ class _Erasure:
         """The same without the entries: all rows of the two kinds are looked through."""
         before = self._opened(life[rowkinds.THERE])[5]
         number = tombstone.number.to_bytes(rowkinds.SCOPE, "big")
-        for page in self._pages(b"R", b"S", tombstone.number):
+        for page in self._pages(b"R"):
             self._drop([(key, row) for key, row in page if key[17:23] == number])
-        for page in self._pages(b"I", b"J", tombstone.number):
+        for page in self._pages(b"I"):
             self._drop([one for one in page if self._alone(one, before, tombstone.last)])
 
     def _alone(self, found: tuple[bytes, bytes], before: int, last: int) -> bool:

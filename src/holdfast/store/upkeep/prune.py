@@ -60,7 +60,7 @@ from holdfast.errors import (
     StateIntegrityError,
     StillNeededError,
 )
-from holdfast.storage.contract import Batch, Storage
+from holdfast.storage.contract import Batch
 from holdfast.storage.rows import Row, again, each, pages
 from holdfast.store.commit.change import Change, Target
 from holdfast.store.commit.stage import Stage, node_packs
@@ -82,7 +82,7 @@ from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_flag, check_text
 from holdfast.store.names.cause import cause_now
-from holdfast.store.names.cells import Swap, cell_at, commit_beside
+from holdfast.store.names.cells import cell_at, commit_beside
 from holdfast.store.names.items import Pruned
 from holdfast.store.names.threads import Breath, safe_point
 from holdfast.store.rules.classes import any_sensitive
@@ -762,12 +762,6 @@ class Working(Breath):
     def __call__(self) -> None:
         super().__call__()
         self._pruner.beat()
-
-
-def taken_over(storage: Storage, scope: int) -> Swap:
-    """What puts a new token into the cell of a scope, whoever it says prunes that now."""
-    key = rowkinds.pruner(scope)
-    return key, cell_at(storage, key), os.urandom(TOKEN)
 
 
 def _said(held: bytes) -> tuple[int, int, int]:
