@@ -414,9 +414,9 @@ BUGS = (
         "verify takes what was written meanwhile for damage",
         "store/proof/verify_rows.py",
         """        self.catch_up()
-        return self._heads.get((scope, timeline), _Named()).last
+        return self._heads.get((scope, timeline), _NOTHING)[0]
 """,
-        """        return self._heads.get((scope, timeline), _Named()).last
+        """        return self._heads.get((scope, timeline), _NOTHING)[0]
 """,
         "tests/store/test_verify.py::test_beside_running_writers_nothing_is_found",
     ),
@@ -774,7 +774,7 @@ BUGS = (
     Bug(
         "values that no entry names pass for sound",
         "store/proof/verify_nodes.py",
-        "        if unknown and not self._tells():",
+        "        if unknown and not lost:",
         "        if False:",
         "tests/store/test_long_values.py::test_damage_is_found_and_named",
     ),
@@ -804,7 +804,7 @@ BUGS = (
         "store/proof/verify_line.py",
         "            check_lookups(self.check, line)\n",
         "            pass\n",
-        "tests/store/test_lookups_damage.py::test_verify_names_lookup_and_key_and_rebuild_repairs",
+        "tests/store/test_lookups_damage.py::test_verify_names_the_lookup_and_rebuild_repairs",
     ),
     Bug(
         "expiry judged by a clock that jumps",
@@ -1027,14 +1027,15 @@ BUGS = (
     Bug(
         "who comes to rest on a scope not noticed by who prunes it",
         "store/upkeep/holds.py",
-        '    told = held[:TOKEN] + count.to_bytes(8, "big")',
-        "    told = held",
+        "counted(held) if held is not None else None",
+        "held",
         "tests/store/test_resting.py::test_a_checkpoint_that_comes_while_retention_looks_is_seen",
     ),
     Bug(
         "what came to rest on a scope while it is pruned not read again",
         "store/upkeep/prune.py",
-        "                self.rested |= self.pruner.came(self.line.number)\n",
+        "                self.rested |= {one.sequence for one in found if one.timeline == "
+        "self.line.number}\n",
         "                pass\n",
         "tests/store/test_resting.py::test_a_checkpoint_that_comes_while_retention_looks_is_seen",
     ),

@@ -787,7 +787,9 @@ def test_a_restart_that_is_not_possible_is_named_and_another_takes_its_place(
     state.set("x", 1)
     # By one who looks at no marks: `state.prune` refuses.
     monkeypatch.setattr(prune, "marked_entries", lambda _: set())
-    prune_state(state._handle, state._handle.place()[2], keep=[], dry_run=False, reason=None)
+    prune_state(
+        state._handle, state._handle.place()[2], keep=[], dry_run=False, reason=None, deed="end"
+    )
     for _ in range(2):
         with pytest.raises(PointNotFoundError, match=r"by hand.*pruned.*another checkpoint"):
             loop.run()

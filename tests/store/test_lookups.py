@@ -20,7 +20,7 @@ from holdfast.errors import (
     LookupNotFoundError,
     ReadOnlyError,
 )
-from holdfast.store.history import restore
+from holdfast.store.history.handle import LineHandle
 from holdfast.store.history.restore import rebuild_lookup
 from holdfast.store.read import lookup_terms
 from holdfast.store.rules.lookup import BUILT, TERMS
@@ -238,14 +238,15 @@ def test_building_is_resumed_beside_writers(place: Place, monkeypatch: pytest.Mo
     state, other = place.open().agent("a"), place.open().agent("a")
     for n in range(60):
         state.set(f"tasks/{n:02}", task("old", n))
-    run, turn = restore._run, iter(range(100))
+    write, turn = LineHandle.write, iter(range(100))
 
-    def interrupted(*args: Any) -> None:
-        run(*args)
+    def interrupted(*args: Any) -> Any:
+        written = write(*args)
         if next(turn) == 4:
             raise KeyboardInterrupt
+        return written
 
-    monkeypatch.setattr(restore, "_run", interrupted)
+    monkeypatch.setattr(LineHandle, "write", interrupted)
     with pytest.raises(KeyboardInterrupt):
         state.declare(BY_STATUS)
     with pytest.raises(LookupNotBuiltError, match="being built"):

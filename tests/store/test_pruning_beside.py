@@ -79,11 +79,11 @@ def test_a_list_of_checkpoints_goes_on_where_it_is_pruned_meanwhile(tmp_path: Pa
     place.close()
 
 
-def said(place: Place, state: sync.State) -> int | None:
+def said(place: Place, state: sync.State) -> bytes | None:
     """What the cell of who prunes says of it; None if nobody does."""
     key = rowkinds.pruner(state._handle.history.points.line().ledger.number)
     for _, held in place.storage().cells(key, key + b"\0", limit=1):
-        return pruner._said(held)[0]
+        return held
     return None
 
 
@@ -154,7 +154,8 @@ def test_who_prunes_shows_it_beside_long_work(
     ledger = state._handle.history.points.line().ledger
 
     def beat() -> int:
-        return pruner._said(cell_at(ledger.storage, rowkinds.pruner(ledger.number)) or b"")[1]
+        held = cell_at(ledger.storage, rowkinds.pruner(ledger.number)) or b""
+        return int.from_bytes(held[16:], "big")
 
     def save(self: Marks, save: Any) -> None:
         before = beat()
@@ -181,7 +182,7 @@ def test_who_fails_says_so_and_nobody_waits(
         patch.setattr(prune._Pruning, "_slices", fails)
         with pytest.raises(type(error)):
             state.prune(30)
-    assert said(plain, state) == pruner.GIVEN_UP
+    assert said(plain, state) == pruner.NOBODY
     monkeypatch.setattr(pruner, "POLL", 1000)
     other.prune(30)
     assert said(plain, state) is None

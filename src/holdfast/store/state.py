@@ -623,9 +623,9 @@ class State(View):
         short, prune again. A dry run says what would go, without writing. For keeping secrets use
         `erase`: copies and free pages may still hold what is dropped here.
         """
-        from holdfast.store.upkeep.prune import prune_by_hand
+        from holdfast.store.upkeep.prune import prune_state
 
-        return prune_by_hand(self._handle, before, keep=keep, dry_run=dry_run, reason=reason)
+        return prune_state(self._handle, before, keep=keep, dry_run=dry_run, reason=reason)
 
     def why_kept(self, point: Any = None) -> list[Hold]:
         """What keeps a checkpoint or another point from going, whatever removes it.

@@ -64,7 +64,8 @@ def blame_value(
     hidden = newest.class_ == "sensitive" and not reveal
     return [
         Blamed(
-            newest.key + _shown(path),
+            newest.key
+            + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path),
             MASK if hidden else hide(value, path) if hide is not None else value,
             found[path][0].version,
             found[path][0].time,
@@ -104,7 +105,3 @@ def _same(value: Any, path: Path, part: Any) -> bool:
         else:
             return False
     return type(value) is type(part) and repr(value) == repr(part)
-
-
-def _shown(path: Path) -> str:
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)

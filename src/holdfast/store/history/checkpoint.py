@@ -11,7 +11,6 @@ import msgspec
 from holdfast.errors import (
     CheckpointNotFoundError,
     Conflict,
-    HoldfastError,
     InvalidInputError,
     ScopeNotFoundError,
     StateIntegrityError,
@@ -19,7 +18,7 @@ from holdfast.errors import (
 from holdfast.storage.rows import each
 from holdfast.store.commit.change import Change, Fork, Target, Written
 from holdfast.store.commit.group import Core
-from holdfast.store.commit.stage import Keep, Packer, Sign, Stage, stand_on, sticky_of
+from holdfast.store.commit.stage import Keep, Packer, Stage, stand_on, sticky_of
 from holdfast.store.history.diff import diff_states, index_of
 from holdfast.store.history.merge_values import classes_along, declare_along
 from holdfast.store.journal import entry as entries
@@ -58,14 +57,10 @@ Plan = tuple[Change, Callable[[list[Written]], Any]]
 """A change to commit, and what to make of the entries it became."""
 
 
-def _lost_with(damage: HoldfastError, timeline: str) -> str:
-    """Why the state before a restore was not kept, and what went with it that somebody rests on."""
-    if timeline != "main":
-        return str(damage)
-    return (
-        f"{damage}. Pins and holds that were made since that point may be lost with it: mark again "
-        "what is to stay"
-    )
+_MARKS = (
+    ". Pins and holds that were made since that point may be lost with it: mark again what is to "
+    "stay"
+)
 
 
 class History:
@@ -116,15 +111,6 @@ class History:
 
     def signed(self, stage: Stage, body: Body) -> Checkpoint:
         """Build a checkpoint. Reading it back could fail after it is durable."""
-        stage.finish(body, sign=self._sign(stage))
-        key, row = stage.rows[-1]
-        envelope, _ = entries.split_row(row)
-        signer = self.core.signer
-        if signer is not None and signer.hybrid:
-            stage.rows.append(signature_row(stage.ledger, key, stage.head, signer))
-        return self.described(stage.timeline, self.timeline, stage.sequence, envelope, body)
-
-    def _sign(self, stage: Stage) -> Sign:
         root = stage.fold().hash
         signer, prefix = self.core.signer, stage.ledger.prefix
 
@@ -138,7 +124,12 @@ class History:
             text = entries.signed_text(prefix, key, around(statement))
             return statement._replace(signature=signer.sign(text))
 
-        return sign
+        stage.finish(body, sign=sign)
+        key, row = stage.rows[-1]
+        envelope, _ = entries.split_row(row)
+        if signer is not None and signer.hybrid:
+            stage.rows.append(signature_row(stage.ledger, key, stage.head, signer))
+        return self.described(stage.timeline, self.timeline, stage.sequence, envelope, body)
 
     def described(
         self, line: Timeline, timeline: str, sequence: int, envelope: Envelope, body: Body
@@ -241,7 +232,9 @@ class History:
         def special(stage: Stage, body: Body) -> None:
             stand_on(stage, source, sequence, anchors)
             if damage is None:
-                backup[:] = [self._backup(stage, body, f"before restore of {label}")]
+                # The checkpoint of the state before, in front of the entry of the restore.
+                op = [entries.CHECKPOINT, f"before restore of {label}", "recovery", str(self.scope)]
+                backup[:] = [self.signed(stage, Body(body.time, [op], [], body.cause))]
                 kept[:] = [keep_sticky(stage.ledger.trees, root, stage.fold(), apart(keep(stage)))]
             along = there if foreign and damage is None else None
             kept[:] = [self._become(stage, body, (source.number, sequence), root, kept[0], along)]
@@ -249,7 +242,8 @@ class History:
         def finish(written: list[Written]) -> Restored:
             if damage is not None:
                 self.core.take_over(line)
-            passed_over = _lost_with(damage, self.timeline) if damage is not None else ""
+            passed_over = str(damage) if damage is not None else ""
+            passed_over += _MARKS if passed_over and self.timeline == "main" else ""
             return Restored(
                 self.scope, self.timeline, written[0].sequence, label, kept[0].root.hash.hex(),
                 backup[0] if backup else None, verify, count_keys(line.ledger.trees, kept[0].root),
@@ -260,11 +254,6 @@ class History:
         target.stranded = line if damage is not None else None
         target.backup = damage is None
         return Change([target], cause), finish
-
-    def _backup(self, stage: Stage, body: Body, note: str) -> Checkpoint:
-        """The checkpoint of the state before, in front of the entry of a restore."""
-        op = [entries.CHECKPOINT, note, "recovery", str(self.scope)]
-        return self.signed(stage, Body(body.time, [op], [], body.cause))
 
     def _become(
         self,
@@ -332,22 +321,15 @@ class History:
         root = fold_once(source)
         if sequence > source.ledger.before and verify != "none":
             key, envelope, _ = source.ledger.entry_at(source.number, sequence)
+            where = f"{self.scope}: the checkpoint at entry {sequence}"
+            if envelope.statement is not None and envelope.statement.root != root.hash:
+                raise StateIntegrityError(f"{where} names another state than its entries give")
             if envelope.statement is not None:
-                self._check_statement(source, key, envelope, root)
+                for wrong in signers_of(source.ledger, key, envelope, self.core.public)[1]:
+                    raise StateIntegrityError(f"{where}: {wrong}")
         if verify == "none":
             return root, 0
         return root, check_values(source.ledger, root, read=verify == "full")
-
-    def _check_statement(
-        self, source: Timeline, key: bytes, envelope: Envelope, root: Node
-    ) -> None:
-        statement = envelope.statement
-        assert statement is not None
-        where = f"{self.scope}: the checkpoint at entry {rows.sequence_of(key)}"
-        if statement.root != root.hash:
-            raise StateIntegrityError(f"{where} names another state than its entries give")
-        for wrong in signers_of(source.ledger, key, envelope, self.core.public)[1]:
-            raise StateIntegrityError(f"{where}: {wrong}")
 
     # fork
 
@@ -569,19 +551,14 @@ class _Check:
                     records[record].append((hint[-1], ref))
                 else:
                     records[record] = [(hint[-1], ref)]
-            elif ref[0] != refs.ATOM_INLINE:
-                self.inner(refs.bare(ref), hint)
+            elif ref[0] != refs.ATOM_INLINE and (bare := refs.bare(ref))[0] == refs.TREE:
+                # A value that is a tree itself; it counts as what it holds.
+                if type(hint) is not Node:
+                    hint = hint[-1] if type(hint[-1]) is Node else hint[-4:]
+                self.found -= 1
+                self.tree(self.ledger.trees.load(hint, refs.read_tree(bare)[1]))
         self.found += len(elements)
         self.waiting += len(elements)
-
-    def inner(self, ref: bytes, hint: Any) -> None:
-        """Take in a value that is a tree itself; it counts as what it holds."""
-        if ref[0] != refs.TREE:
-            return
-        if type(hint) is not Node:
-            hint = hint[-1] if type(hint[-1]) is Node else hint[-4:]
-        self.found -= 1
-        self.tree(self.ledger.trees.load(hint, refs.read_tree(ref)[1]))
 
     def settle(self) -> None:
         """Look at the records of all that waits, in the order in which they are stored."""

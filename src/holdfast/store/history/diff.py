@@ -10,7 +10,7 @@ from holdfast.errors import DamagedIndexError
 from holdfast.seal.codec import Codec, Typed
 from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.lifetime import Meta
-from holdfast.store.journal.slot import Slot, meta_of, slot_of
+from holdfast.store.journal.slot import meta_of, slot_of
 from holdfast.store.journal.timeline import Timeline, folded_at
 from holdfast.store.names.items import MASK, LongValue
 from holdfast.store.read.reader import Reader, masks, moment, rules_of
@@ -62,7 +62,9 @@ def diff_states(
             show_changes(ledger.codec, key, values, found, plain=plain)
         was_slot, now_slot = slots
         if was_slot and now_slot and was_slot.ref != now_slot.ref and len(found) == listed:
-            _alike(after, ledger, key, [was_slot, now_slot], found, masked=masked)
+            # Stored values differ that look alike.
+            exact = ledger.value(now_slot.ref, now_slot.location, ledger.codec.plain_reader)
+            alike(key, MASK if masked else shown(after.core.subjects, exact).value, found)
         if None not in slots:
             expiry_changes(key, meta_of(slots[0]), meta_of(slots[1]), found)
     if (hide := after.core.redact) is not None and not reveal:
@@ -95,15 +97,6 @@ def _built(codec: Codec, value: Any) -> Any:
     if type(value) is dict:
         return {name: _built(codec, part) for name, part in value.items()}
     return [_built(codec, part) for part in value] if type(value) is list else value
-
-
-def _alike(
-    reader: Reader, ledger: Ledger, key: str, slots: list[Slot], found: Diff, *, masked: bool
-) -> None:
-    """Add how two stored values differ that look alike."""
-    exact, slot = ledger.codec.plain_reader, slots[1]
-    side = shown(reader.core.subjects, ledger.value(slot.ref, slot.location, exact))
-    alike(key, MASK if masked else side.value, found)
 
 
 def expiry_changes(key: str, before: Meta, after: Meta, found: Diff) -> None:

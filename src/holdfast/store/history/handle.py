@@ -15,6 +15,7 @@ from holdfast.store.history.diff import diff_states, index_of
 from holdfast.store.journal import entry
 from holdfast.store.journal.directory import deletion
 from holdfast.store.journal.entry import Body
+from holdfast.store.journal.ledger import Ledger, gone
 from holdfast.store.journal.lifetime import KEEP, Terms
 from holdfast.store.journal.timeline import Timeline, behind
 from holdfast.store.names import rowkinds
@@ -205,6 +206,24 @@ class LineHandle:
         if self.reader.at is not None:
             raise ReadOnlyError(f"{self.scope}: a view of the past cannot be changed; fork it")
 
+    def write(
+        self,
+        special: Callable[[Stage, Body], None],
+        reason: str | None,
+        *,
+        ledger: Ledger | None = None,
+        head: int | None = None,
+    ) -> Written:
+        """Commit one entry that a function builds; refused if the scope is none of a `ledger`."""
+
+        def build(stage: Stage, body: Body) -> None:
+            if ledger is not None and stage.ledger.number != ledger.number:
+                raise gone(self.scope)
+            special(stage, body)
+
+        target = Target(self.scope, self.timeline, special=build, create=False, head=head)
+        return self.core.run(Change([target], cause_now(reason=reason)))[0]
+
     # looking
 
     def on(self, timeline: str) -> LineHandle:
@@ -233,7 +252,9 @@ class LineHandle:
         """A handle on the state at a point."""
         timeline, sequence = self.history.points.find(point)
         line = self.history.points.view(timeline, sequence)
-        return LineHandle(self.core, self.scope, timeline, line, _time_of(point))
+        # A time is also the one by which expiry is judged, in place of that of its entry.
+        time = microseconds(point) if isinstance(point, datetime) else None
+        return LineHandle(self.core, self.scope, timeline, line, time)
 
     def pinned(self) -> LineHandle:
         """A handle on the newest state that stays at its entry: many reads of one moment.
@@ -271,11 +292,6 @@ def _done(answer: Any, what: str) -> Any:
             f"{what} takes a plain function: what an `async def` gives is awaited by nobody here"
         )
     return answer
-
-
-def _time_of(point: Any) -> int | None:
-    """The time by which a view judges expiry, if it is not that of its entry."""
-    return microseconds(point) if isinstance(point, datetime) else None
 
 
 def plan_trim(

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -26,12 +25,11 @@ from holdfast.errors import (
     MergeConflictError,
     PrunedError,
 )
-from holdfast.store.commit.change import build_change
 from holdfast.store.history.checkpoint import History
 from holdfast.store.history.diff import expiry_changes
 from holdfast.store.history.handle import UPDATES, LineHandle
 from holdfast.store.history.merge_values import merge_meta, merge_values, meta_along
-from holdfast.store.history.restore import is_further, told
+from holdfast.store.history.restore import is_further, seen_change
 from holdfast.store.journal.declared import PREFIX
 from holdfast.store.journal.entry import Body
 from holdfast.store.journal.ledger import Ledger
@@ -169,15 +167,26 @@ def merge_state(
         if not callable(strategy):
             raise InvalidInputError(f"strategy is {', '.join(STRATEGIES)} or a function")
         check_plain_function(strategy, "a strategy")
-    point = other_point(handle, other)
+    points = handle.history.points
+    if isinstance(other, str) and "@" not in other:
+        check_timeline(other)
+        point = other, points.line(other).sequence  # of a timeline, the newest entry
+    else:
+        point = points.find(other)
     if not dry_run:
         handle.ask("merge", f"{point[0]}@{point[1]}")
     for attempt in range(1, UPDATES + 1):
-        merging = handle.reader.past_damage(partial(_settled, handle, point, strategy))
+        merging = handle.reader.past_damage(partial(Merging, handle, point, strategy))
         if dry_run or not merging.changed:
             return merging.result(None, dry_run=dry_run)
         if strategy == "ask" and merging.conflicts:
-            raise MergeConflictError(_asked(merging), merging.conflicts)
+            paths = [conflict.path for conflict in merging.conflicts]
+            shown = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if paths[5:] else "")
+            raise MergeConflictError(
+                f"{handle.scope}: {merging.label} and {handle.timeline} have both changed {shown}; "
+                "nothing was merged. Give a strategy: ours, theirs or a function",
+                merging.conflicts,
+            )
         try:
             return merging.result(_commit(merging, reason, attempt))
         except Conflict:  # what was looked at has changed: looked at again
@@ -186,48 +195,15 @@ def merge_state(
     raise AssertionError
 
 
-def _settled(handle: LineHandle, point: Any, strategy: Strategy, saves: bool) -> Merging:
-    merging = Merging(handle, point, strategy, saves)
-    merging.settle()
-    return merging
-
-
-def other_point(handle: LineHandle, other: Any) -> tuple[str, int]:
-    """(timeline, entry) of what is to be merged: the newest entry, if a timeline is named."""
-    points = handle.history.points
-    if isinstance(other, str) and "@" not in other:
-        check_timeline(other)
-        return other, points.line(other).sequence
-    return points.find(other)
-
-
-def _asked(merging: Merging) -> str:
-    paths = [conflict.path for conflict in merging.conflicts]
-    shown = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
-    return (
-        f"{merging.handle.scope}: {merging.label} and {merging.handle.timeline} have both changed "
-        f"{shown}; nothing was merged. Give a strategy: ours, theirs or a function"
-    )
-
-
 def _commit(merging: Merging, reason: str | None, attempt: int) -> int:
-    core = merging.handle.core
     cause = cause_now(reason=reason if reason is not None else f"merge of {merging.label}")
-    with _as_one_entry():
-        asked = told(merging.asked, merging.handle.reader)
-        change = build_change(core, [asked], cause=cause, looked=True, attempt=attempt)
-        (target,) = change.targets
-        target.create = False  # a scope that is deleted meanwhile does not come back
-        if target.ledger is None or target.ledger.number != merging.ledger.number:
-            raise Conflict(f"{target.scope} was deleted meanwhile", [str(target.scope)])
-        target.ops.insert(0, ("merge", "", merging.theirs, merging.their_hash, merging.rests))
-        return core.run(change)[0].sequence
-
-
-@contextmanager
-def _as_one_entry() -> Iterator[None]:
+    # Its hash binds the history that this one rests on.
+    their_hash = bytes.fromhex(merging.entry(merging.theirs).hash)
     try:
-        yield
+        change = seen_change([merging], cause, attempt)
+        operation = ("merge", "", merging.theirs, their_hash, merging.rests)
+        change.targets[0].ops.insert(0, operation)
+        return merging.handle.core.run(change)[0].sequence
     except LimitExceededError as error:
         raise LimitExceededError(
             f"{error}. What differs between two timelines is merged as one entry: `adopt` takes "
@@ -266,10 +242,11 @@ class Merging:
         self.left: list[str] = []
         self.diff = Diff(f"{self.handle.timeline}@{self.head}", "merged")
         self.time = self.handle.core.clock.checked()
+        self._settle()
 
     # deciding
 
-    def settle(self) -> None:
+    def _settle(self) -> None:
         """Decide for each key."""
         self.changed = self._changed()
         for key, (bases, theirs) in self.changed.items():
@@ -397,15 +374,12 @@ class Merging:
             self.operations.append(Operation("append", key, after[known:]))
         else:
             self.operations.append(Operation("set", key, after, terms))
-        self._show(key, before, after, masked)
-        if before is not DELETED and after is not DELETED:
-            expiry_changes(key, old, meta, self.diff)
-
-    def _show(self, key: str, before: Any, after: Any, masked: bool) -> None:
         if masked:
             masked_changes(key, before, after, self.diff)
         else:
             opened_changes(self.handle.core.subjects, key, before, after, self.diff)
+        if before is not DELETED and after is not DELETED:
+            expiry_changes(key, old, meta, self.diff)
 
     # conflicts
 
@@ -414,7 +388,10 @@ class Merging:
         masked = sensitive(key, slots, self.rules)
 
         def decide(path: str, base: Any, here: Any, there: Any) -> Any:
-            mine, other = [self._writer(slot) for slot in slots[:2]]
+            mine, other = [
+                self.entry((slot.timeline, slot.sequence)) if slot is not None else None
+                for slot in slots[:2]
+            ]
             was, *sides = [shown(self.handle.core.subjects, value) for value in (base, here, there)]
             ours, theirs = (side.value for side in sides)
             conflict = MergeConflict(key, path, was.value, ours, theirs, mine, other, masked)
@@ -422,20 +399,15 @@ class Merging:
             if masked and callable(self.strategy):
                 found = [(key, slot) for slot in slots if slot is not None]
                 self.handle.reader.told(self.line, found, self.rules)
-            return self._decide(conflict, sides, was)
+            if callable(self.strategy):
+                decided = self.strategy(conflict)
+                return _as_stored(self.handle.scope, key, decided, sides, was)
+            return sides[self.strategy == "theirs"].stored
 
         return decide
 
-    def _decide(self, conflict: MergeConflict, sides: list[Shown], base: Shown) -> Any:
-        strategy, (ours, theirs) = self.strategy, (side.stored for side in sides)
-        if callable(strategy):
-            return _as_stored(self.handle.scope, conflict.key, strategy(conflict), sides, base)
-        return theirs if strategy == "theirs" else ours
-
-    def _writer(self, slot: Slot | None) -> Entry | None:
-        return self._entry((slot.timeline, slot.sequence)) if slot is not None else None
-
-    def _entry(self, point: Point) -> Entry:
+    def entry(self, point: Point) -> Entry:
+        """An entry for people."""
         history = History(self.handle.core, self.handle.scope, self._name(point[0]))
         return history.entry(*self.ledger.entry_at(*point))
 
@@ -446,17 +418,6 @@ class Merging:
         return self._names[timeline]
 
     # what comes of it
-
-    @property
-    def asked(self) -> Any:
-        """What `build_change` takes. A gate may change it, so it gets a list of its own."""
-        line = self.handle
-        return line.scope, line.timeline, list(self.operations), self.expects, None
-
-    @property
-    def their_hash(self) -> bytes:
-        """The hash of the entry that is merged: it binds the history that this one rests on."""
-        return bytes.fromhex(self._entry(self.theirs).hash)
 
     def result(self, entry: int | None, *, dry_run: bool = False) -> Merged:
         """What there is to say, once it is known which entry it became."""

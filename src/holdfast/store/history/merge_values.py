@@ -44,40 +44,31 @@ def merge_values(path: str, base: Any, ours: Any, theirs: Any, decide: Decide) -
     if same(base, ours):
         return theirs
     if type(ours) is type(theirs) is dict:
-        return _fields(path, base if type(base) is dict else {}, ours, theirs, decide)
+        before = base if type(base) is dict else {}
+        first, second = (theirs, ours) if list(ours) == list(before) else (ours, theirs)
+        merged: dict[Any, Any] = {}
+        for name in {**first, **second}:
+            was, here, there = (side.get(name, DELETED) for side in (before, ours, theirs))
+            value = merge_values(into(path, name), was, here, there, decide)
+            if value is not DELETED:
+                merged[name] = value
+        return merged
     if type(ours) is type(theirs) is list:
         return _items(path, base if type(base) is list else [], ours, theirs, decide)
-    if type(ours) is type(theirs) is Typed:
-        return _objects(path, base, ours, theirs, decide)
+    kinds = [_kind(side) for side in (base, ours, theirs)]
+    if kinds[1] is not None and kinds[1] == kinds[2]:
+        # Registered objects: their fields, if they are of one type and version.
+        inner = base.value if kinds[0] == kinds[1] else DELETED
+        value = merge_values(path, inner, ours.value, theirs.value, decide)
+        return Typed(ours.name, ours.version, value)
     return decide(path, base, ours, theirs)
 
 
-def _objects(path: str, base: Any, ours: Typed, theirs: Typed, decide: Decide) -> Any:
-    """Registered objects: their fields, if they are of one type and version."""
-    kind = (ours.name, ours.version)
-    parted = type(ours.value) is type(theirs.value) in (dict, list)
-    if (theirs.name, theirs.version) != kind or not parted:
-        return decide(path, base, ours, theirs)
-    inner = DELETED
-    if type(base) is Typed and (base.name, base.version) == kind:
-        inner = base.value
-
-    merged = merge_values(path, inner, ours.value, theirs.value, decide)
-    return Typed(ours.name, ours.version, merged)
-
-
-# mappings
-
-
-def _fields(path: str, base: Any, ours: Any, theirs: Any, decide: Decide) -> Any:
-    first, second = (theirs, ours) if list(ours) == list(base) else (ours, theirs)
-    merged: dict[Any, Any] = {}
-    for name in {**first, **second}:
-        values = [side.get(name, DELETED) for side in (base, ours, theirs)]
-        value = merge_values(into(path, name), values[0], values[1], values[2], decide)
-        if value is not DELETED:
-            merged[name] = value
-    return merged
+def _kind(value: Any) -> tuple[str, int, type] | None:
+    """Type, version and form of an object; None of what is none, or has no parts to tell apart."""
+    if type(value) is not Typed or type(value.value) not in (dict, list):
+        return None
+    return value.name, value.version, type(value.value)
 
 
 # lists

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from holdfast.errors import Conflict, HoldfastError, LookupNotFoundError
-from holdfast.store.commit.change import Change, Target, Written
+from holdfast.store.commit.change import Change, Written, build_change
 from holdfast.store.commit.stage import Keep, Stage, sticky_of
 from holdfast.store.history.diff import index_of
 from holdfast.store.history.handle import UPDATES, ChangeParts, LineHandle
 from holdfast.store.journal.entry import Body
-from holdfast.store.names.cause import cause_now
+from holdfast.store.journal.ledger import Ledger
+from holdfast.store.names.cause import Cause, cause_now
 from holdfast.store.names.items import Restored
 from holdfast.store.names.threads import safe_point, undivided
 from holdfast.store.read.change_block import ScopedChange, exact, put
@@ -25,9 +26,6 @@ from holdfast.store.rules.lookup import BUILT, Lookup, check_lookup_name
 from holdfast.store.rules.owned import TABLE, Owned
 from holdfast.store.rules.sticky import sticky_along
 from holdfast.store.tree.difference import tree_changes
-
-if TYPE_CHECKING:
-    from holdfast.store.journal.timeline import Timeline
 
 PAUSE = 0.001
 """Seconds between two attempts."""
@@ -106,7 +104,7 @@ def rebuild_lookup(handle: LineHandle, name: str) -> None:
         if stage.slot(BUILT + name) is not None:
             stage.add([("delete", BUILT + name)], body)
 
-    _run(handle, forget, f"rebuild of lookup {name}")
+    handle.write(forget, f"rebuild of lookup {name}")
     _settle(handle, name)
 
 
@@ -115,13 +113,8 @@ def _settle(handle: LineHandle, name: str) -> None:
     step = Step(name)
     while (timeline := handle.reader.now()) is not None and step.wanted(timeline):
         safe_point()
-        _run(handle, step.take, f"building of lookup {name}")
-
-
-def _run(handle: LineHandle, special: Any, reason: str) -> None:
-    handle.core.check_writable()
-    target = Target(handle.scope, handle.timeline, special=special, create=False)
-    handle.core.run(Change([target], cause_now(reason=reason)))
+        handle.core.check_writable()
+        handle.write(step.take, f"building of lookup {name}")
 
 
 # ---- owned records ------------------------------------------------------------------------------
@@ -144,7 +137,12 @@ def join(handle: LineHandle, point: Any, if_head: int | None) -> int | None:
     if timeline == handle.timeline or line.stranded is not None:
         return None
     then = points.view(timeline, sequence)
-    missing = {key: rule for rule in TABLE.index.union for key in _missing(line, then, rule)}
+    missing = {}  # records of the other state that are not known here
+    for rule in TABLE.index.union:
+        trees, states = line.ledger.trees, (index_of(line), index_of(then))
+        for key, ours, theirs in tree_changes(trees, *states, rule.prefix):
+            if ours is None and theirs is not None and not is_further(line.slot, rule, key):
+                missing[key] = rule
     if not missing:
         return None
     reason = f"what happened on {timeline}, as {timeline}@{sequence} knows it"
@@ -160,13 +158,6 @@ def join(handle: LineHandle, point: Any, if_head: int | None) -> int | None:
                     part.delete(rule.in_phase(key, phase))
     plan = parts.plan()
     return handle.core.run(plan[0])[0].sequence if plan is not None else None
-
-
-def _missing(line: Timeline, then: Timeline, rule: Owned) -> list[str]:
-    """Records of another state that are not known here."""
-    found = tree_changes(line.ledger.trees, index_of(line), index_of(then), rule.prefix)
-    missing = [key for key, ours, theirs in found if ours is None and theirs is not None]
-    return [key for key in missing if not is_further(line.slot, rule, key)]
 
 
 def is_further(known: Callable[[str], Any], rule: Owned, key: str) -> bool:
@@ -192,3 +183,29 @@ def told(asked: Asked, reader: Reader) -> Asked:
             operations.append(Operation("set", key, found[0]))
             expects[key] = found[1]
     return scope, timeline, operations, expects, head
+
+
+class Looked(Protocol):
+    """What was looked at of a timeline, and is to be written there."""
+
+    handle: LineHandle
+    ledger: Ledger
+    operations: list[Operation]
+    expects: dict[str, int]
+
+
+def seen_change(found: Sequence[Looked], cause: Cause | None, attempt: int) -> Change:
+    """A change of timelines that were looked at, if their scopes are those that they were."""
+    asked = []
+    for one in found:
+        at = one.handle
+        # A gate may change the operations, so it gets a list of its own.
+        wanted = at.scope, at.timeline, list(one.operations), one.expects, None
+        asked.append(told(wanted, at.reader))
+    core = found[0].handle.core
+    change = build_change(core, asked, cause=cause, looked=True, attempt=attempt)
+    for one, target in zip(found, change.targets, strict=True):
+        target.create = False  # a scope that is deleted meanwhile does not come back
+        if target.ledger is None or target.ledger.number != one.ledger.number:
+            raise Conflict(f"{target.scope} was deleted meanwhile", [str(target.scope)])
+    return change

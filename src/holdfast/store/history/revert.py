@@ -22,9 +22,8 @@ from holdfast.errors import (
     TimelineNotFoundError,
 )
 from holdfast.storage.rows import each
-from holdfast.store.commit.change import Written, build_change
 from holdfast.store.history.handle import UPDATES, LineHandle, StoreHandle
-from holdfast.store.history.restore import restore_state, told
+from holdfast.store.history.restore import restore_state, seen_change
 from holdfast.store.journal import entry as entries
 from holdfast.store.journal.declared import PREFIX, Declared
 from holdfast.store.journal.entry import Body
@@ -33,13 +32,13 @@ from holdfast.store.journal.slot import Slot, meta_of, said_of
 from holdfast.store.journal.timeline import DELTA_EVERY, Timeline
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_flag, check_text, listed
-from holdfast.store.names.cause import Cause, cause_now
+from holdfast.store.names.cause import cause_now
 from holdfast.store.names.items import Entry, Left, Reverted
 from holdfast.store.names.scope import RESERVED, Scope
 from holdfast.store.read.reader import masks
 from holdfast.store.read.watch import Follower
 from holdfast.store.rules.ephemeral import ephemeral_prefixes
-from holdfast.store.rules.gates import Asked, Operation
+from holdfast.store.rules.gates import Operation
 from holdfast.store.rules.lookup import derived
 from holdfast.store.rules.owned import TABLE, Owned
 from holdfast.store.rules.sticky import sticky_prefixes
@@ -99,7 +98,8 @@ def revert_state(
         elif correlation is not None:
             undoing.choose_correlation(correlation)
         else:
-            undoing.choose_actor(actor)
+            check_text(actor, "an actor", least=1)
+            undoing.choose_cause(undoing.ledger.before + 1, "actor", str(actor))
         undoing.note_together()
         return [undoing]
 
@@ -114,7 +114,13 @@ def undo_newest(handle: LineHandle, reason: str | None) -> Reverted:
     """Undo the newest entry that changed something of the user's own; see `State.undo`."""
     at = f"{handle.scope}, timeline {handle.timeline}"
     found = (handle.history.entry(*one) for one in handle.history.entries())
-    newest = next((one for one in found if _is_change(one)), None)
+    # What features note for themselves is none: an effect that is undone is not known to be done.
+    mine = (
+        one
+        for one in found
+        if any(not key.startswith(RESERVED) for key in one.keys) or _WHOLE.intersection(one.kinds)
+    )
+    newest = next(mine, None)
     if newest is None:
         raise PointNotFoundError(
             f"{at}: there is no change to undo, of keys that are yours; `log()` shows the entries"
@@ -134,15 +140,6 @@ def undo_newest(handle: LineHandle, reason: str | None) -> Reverted:
     return undone
 
 
-def _is_change(entry: Entry) -> bool:
-    """Whether an entry is what a user means by the newest change.
-
-    What features note for themselves is not: an effect that is undone is not known to be done.
-    """
-    own = any(not key.startswith(RESERVED) for key in entry.keys)
-    return own or not _WHOLE.isdisjoint(entry.kinds)
-
-
 def reverted(
     look: Callable[[], list[Undoing]], dry_run: bool, reason: str | None, what: str
 ) -> list[Reverted]:
@@ -158,26 +155,17 @@ def reverted(
         if dry_run or not wanted:
             return results
         try:
-            written = _commit(wanted, cause, attempt)
+            written = wanted[0].core.run(seen_change(wanted, cause, attempt))
         except (Conflict, TimelineNotFoundError):  # one that has ended since is left alone
             if attempt == UPDATES:
                 raise
             continue
         numbers = {(one.scope, one.timeline): one.sequence for one in written}
-        return [undoing.result(numbers.get(undoing.asked[:2])) for undoing in found]
+        return [
+            undoing.result(numbers.get((undoing.scope, undoing.handle.timeline)))
+            for undoing in found
+        ]
     raise AssertionError
-
-
-def _commit(wanted: list[Undoing], cause: Cause | None, attempt: int) -> list[Written]:
-    core = wanted[0].core
-    asked = [told(undoing.asked, undoing.handle.reader) for undoing in wanted]
-    change = build_change(core, asked, cause=cause, looked=True, attempt=attempt)
-    for undoing, target in zip(wanted, change.targets, strict=True):
-        # A scope that is deleted meanwhile must not come back because of what it was before.
-        target.create = False
-        if target.ledger is not None and target.ledger.number != undoing.ledger.number:
-            raise Conflict(f"{undoing.scope} was deleted meanwhile", [str(undoing.scope)])
-    return core.run(change)
 
 
 def _numbers(handle: LineHandle, points: list[Any]) -> set[int]:
@@ -260,15 +248,6 @@ class Undoing:
         """Those with these numbers."""
         self._scan(min(numbers), lambda sequence, _: sequence in numbers, "that number")
 
-    def choose_actor(self, actor: str | None) -> None:
-        """All that an actor made."""
-        check_text(actor, "an actor", least=1)
-
-        def chosen(_: int, body: Body) -> bool:
-            return body.cause is not None and body.cause.actor == actor
-
-        self._scan(self.ledger.before + 1, chosen, f"the actor {actor!r}")
-
     def choose_correlation(self, correlation: str) -> None:
         """All that carry a correlation; its rows say where the first of them is."""
         check_text(correlation, "a correlation", least=1)
@@ -276,15 +255,26 @@ class Undoing:
         low = rowkinds.correlation(tag, self.ledger.number, self.now.number, 0)
         page = self.core.storage.scan(low, rowkinds.after(low[:25]), limit=1)
         start = int.from_bytes(page[0][0][25:29], "big") * rowkinds.BLOCK if page else self.head + 1
+        self.choose_cause(max(start, self.ledger.before + 1), "correlation", correlation)
+
+    def choose_cause(self, low: int, name: str, said: str) -> None:
+        """All from an entry on whose cause has an actor, or a correlation, of this name."""
 
         def chosen(_: int, body: Body) -> bool:
-            return body.cause is not None and body.cause.correlation == correlation
+            return getattr(body.cause, name, None) == said
 
-        self._scan(max(start, self.ledger.before + 1), chosen, f"the correlation {correlation!r}")
+        self._scan(low, chosen, f"the {name} {said!r}")
 
     def _scan(self, low: int, chosen: Choice, what: str) -> None:
         """Note, oldest first, what the entries changed and who changed it since."""
-        found = self._note_pruned(low, chosen)
+        pruned: list[int] = []  # of which the content is there still
+        at, high = (rowkinds.entry(self.now.prefix, one) for one in (low, self.floor + 1))
+        for row, data in each(self.core.storage.scan, at, high, limit=200) if at < high else ():
+            with suppress(PrunedError):
+                sequence, (_, body) = rowkinds.sequence_of(row), self.ledger.open_entry(row, data)
+                pruned += [sequence] if chosen(sequence, body) else []
+        if found := bool(pruned):
+            self.stays[_PRUNED] = pruned
         for row, _, body in self.handle.history.entries(
             newest_first=False, low=max(low, self.floor + 1), high=self.head
         ):
@@ -302,18 +292,6 @@ class Undoing:
             if self.floor > self.ledger.before:
                 what = f"{what}, as far as they are there: they are pruned up to {self.floor}"
             raise PointNotFoundError(nobody(str(self.scope), what))
-
-    def _note_pruned(self, low: int, chosen: Choice) -> bool:
-        """Note entries of those that are pruned whose content is there still; whether any is."""
-        found: list[int] = []
-        at, high = (rowkinds.entry(self.now.prefix, one) for one in (low, self.floor + 1))
-        for key, row in each(self.core.storage.scan, at, high, limit=200) if at < high else ():
-            with suppress(PrunedError):
-                sequence, (_, body) = rowkinds.sequence_of(key), self.ledger.open_entry(key, row)
-                found += [sequence] if chosen(sequence, body) else []
-        if found:
-            self.stays[_PRUNED] = found
-        return bool(found)
 
     def _note(self, sequence: int, code: int, key: str, mine: bool) -> None:
         if derived(key):
@@ -362,11 +340,6 @@ class Undoing:
         done = [operation.key for operation in self.operations]
         return Reverted(self.scope, self.handle.timeline, done, self.left, entry, dry_run, diff)
 
-    @property
-    def asked(self) -> Asked:
-        """What `build_change` takes. A gate may change it, so it gets a list of its own."""
-        return self.scope, self.handle.timeline, list(self.operations), self.expects, None
-
     def _decide(self, dry_run: bool, *, saves: bool) -> Diff | None:
         diff = Diff(f"{self.handle.timeline}@{self.head}", "reverted") if dry_run else None
         before = self._slots_before(saves, dry_run)
@@ -382,7 +355,10 @@ class Undoing:
                 why = why or AS_BEFORE
                 self.left.append(Left(key, why, self._entry(since or self.first[key])))
             elif since:
-                self.left.append(Left(key, self._why(key, since, moved), self._entry(since)))
+                entry = self._entry(since)
+                who = f" by {entry.cause.actor}" if entry.cause.actor else ""
+                how = "a restore set it" if moved.get(key) == since else "it was changed"
+                self.left.append(Left(key, f"{how} since, at entry {since}{who}", entry))
             else:
                 value = self._value(key, was)
                 operation = Operation("delete", key)
@@ -390,24 +366,14 @@ class Undoing:
                     operation = Operation("set", key, value, terms_of(meta_of(was)))
                 self.operations.append(operation)
                 self.expects[key] = self.now.version(self.handle.reader.live(self.now, key))
-                if diff is not None:
-                    self._show(key, [now, was], value, diff)
+                if diff is None:
+                    continue
+                shown, rules = self._value(key, now), [declared, self.declared[key]]
+                if masks(self.handle.reader, self.now, key, [now, was], rules):
+                    masked_changes(key, shown, value, diff)
+                else:
+                    opened_changes(self.core.subjects, key, shown, value, diff)
         return diff
-
-    def _show(self, key: str, slots: list[Slot | None], value: Any, diff: Diff) -> None:
-        now = self._value(key, slots[0])
-        rules = [self.now.declared, self.declared[key]]
-        if masks(self.handle.reader, self.now, key, slots, rules):
-            masked_changes(key, now, value, diff)
-        else:
-            opened_changes(self.core.subjects, key, now, value, diff)
-
-    def _why(self, key: str, since: int, moved: dict[str, int]) -> str:
-        entry = self._entry(since)
-        who = f" by {entry.cause.actor}" if entry.cause.actor else ""
-        if moved.get(key) == since:
-            return f"a restore set it since, at entry {since}{who}"
-        return f"it was changed since, at entry {since}{who}"
 
     # the past
 

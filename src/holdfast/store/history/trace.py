@@ -49,37 +49,31 @@ def trace(
     ledger: Ledger | None = None
     for row_key, _, body in history.entries(newest_first=False, low=low, high=high):
         ledger = ledger or history.points.line().ledger
-        yield from _operations(ledger, row_key, body, keys)
-
-
-def _operations(
-    ledger: Ledger, row_key: bytes, body: Body, keys: Container[str] | None
-) -> Iterator[Trace]:
-    sequence = rowkinds.sequence_of(row_key)
-    atoms = iter(_atoms(ledger, row_key, body))
-    codec = ledger.codec.plain_reader
-    for op in body.ops:
-        kind = op[0]
-        if kind == entry.META:
-            continue
-        if kind > entry.DELETE:
-            yield Trace(sequence, entry.NAMES.get(kind, "?"), "", None)
-            continue
-        wanted = keys is None or op[1] in keys
-        if kind == entry.PATCH:
-            for _ in range(_patched(op[2])):
-                next(atoms)
-            value = PATCHED
-        elif kind == entry.SET and op[2] != 1 and op[2][0] == AHEAD:
-            value = PATCHED
-        elif kind == entry.DELETE:
-            value = None
-        else:
-            parts = op[2] if kind == entry.APPEND else [op[2]]
-            found = _values(parts, atoms, codec if wanted else None)
-            value = found if kind == entry.APPEND else found[0]
-        if wanted:
-            yield Trace(sequence, entry.NAMES[kind], op[1], value)
+        sequence = rowkinds.sequence_of(row_key)
+        atoms = iter(_atoms(ledger, row_key, body))
+        codec = ledger.codec.plain_reader
+        for op in body.ops:
+            kind = op[0]
+            if kind == entry.META:
+                continue
+            if kind > entry.DELETE:
+                yield Trace(sequence, entry.NAMES.get(kind, "?"), "", None)
+                continue
+            wanted = keys is None or op[1] in keys
+            if kind == entry.PATCH:
+                for _ in range(_patched(op[2])):
+                    next(atoms)
+                value = PATCHED
+            elif kind == entry.SET and op[2] != 1 and op[2][0] == AHEAD:
+                value = PATCHED
+            elif kind == entry.DELETE:
+                value = None
+            else:
+                parts = op[2] if kind == entry.APPEND else [op[2]]
+                found = _values(parts, atoms, codec if wanted else None)
+                value = found if kind == entry.APPEND else found[0]
+            if wanted:
+                yield Trace(sequence, entry.NAMES[kind], op[1], value)
 
 
 def _atoms(ledger: Ledger, row_key: bytes, body: Body) -> list[bytes]:

@@ -120,7 +120,7 @@ ROWS = (
 CELLS = (
     Kind(b"P", "pin", (LINE[0], ("upload", 5)), PLAIN, FORM, NONE, copied=False),
     Kind(b"A", "pruning", LINE[:1], PLAIN, FORM, NONE),
-    Kind(b"A", "pruning", _ARRIVAL, PLAIN, FORM, NONE),
+    Kind(b"A", "pruning", _ARRIVAL, PLAIN, FORM, NONE),  # that stores of before may hold
     Kind(b"R", "dependency", (*ENTRY, *ENTRY), PLAIN, CALLED, NONE),
     Kind(b"B", "count of changes beside the feed", LINE[:1], PLAIN, FORM, NONE),
     Kind(b"B", "count of changes beside the feed", (), PLAIN, FORM, NONE),
@@ -260,22 +260,6 @@ def anchor(scope: int, timeline: int, number: int) -> bytes:
 def pruner(scope: int) -> bytes:
     """Key of the cell that says who prunes a scope."""
     return b"A" + scope.to_bytes(SCOPE, "big")
-
-
-def arrivals(scope: int, token: bytes) -> bytes:
-    """Prefix of the cells that say what came to rest on a scope while somebody prunes it."""
-    return pruner(scope) + token
-
-
-def arrival(scope: int, token: bytes, at: bytes, by: bytes) -> bytes:
-    """Key of such a cell, of an entry and the checkpoint that rests on it, both by their keys."""
-    return arrivals(scope, token) + at[7:] + by[1:]
-
-
-def arrived_at(arrival: bytes) -> tuple[int, int]:
-    """Timeline and number of the entry that such a cell names."""
-    at = arrival[23:30]
-    return int.from_bytes(at[:2], "big"), int.from_bytes(at[2:], "big")
 
 
 def rests(scope: int) -> bytes:

@@ -73,7 +73,9 @@ def cosign(handle: LineHandle, point: Any, signer: str, verify: str) -> Checkpoi
     """Add a signature to a checkpoint; see `State.cosign`."""
     core = handle.core
     handle.ask("cosign", str(getattr(point, "id", point)))
-    made = _given(signer)
+    if not isinstance(signer, str) or not signer.startswith("file:") or len(signer) == 5:
+        raise InvalidInputError("a signer is given as file:PATH")
+    made = Signer.load(os.path.expanduser(signer[5:]))
     timeline, sequence = handle.history.points.find(point)
     source = handle.history.points.view(timeline, sequence)
     found = handle.history.checkpoint_at(timeline, sequence)
@@ -106,9 +108,3 @@ def signers(core: Core, ledger: Ledger, key: bytes) -> list[Signature]:
     if row is None:
         raise ledger.damage(key, "it is missing")
     return signatures_of(core, ledger, key, entry.split_row(row)[0])
-
-
-def _given(signer: object) -> Signer:
-    if not isinstance(signer, str) or not signer.startswith("file:") or len(signer) == 5:
-        raise InvalidInputError("a signer is given as file:PATH")
-    return Signer.load(os.path.expanduser(signer[5:]))

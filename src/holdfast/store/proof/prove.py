@@ -26,7 +26,6 @@ from holdfast.errors import (
 from holdfast.storage.rows import each
 from holdfast.store.history.checkpoint import fold_once
 from holdfast.store.journal import entry
-from holdfast.store.journal.entry import Envelope
 from holdfast.store.journal.feed import LANES
 from holdfast.store.journal.floor import all_told, anchored_floor
 from holdfast.store.journal.ledger import Ledger
@@ -202,13 +201,24 @@ def export_chain(handle: LineHandle, path: str | os.PathLike[str], feed: bool) -
     def objects() -> Iterator[Any]:
         yield core.lineage, line.ledger.id, line.prefix, first, last - first + 1
         signed: list[Any] = []
-        for key, envelope, body in _envelopes(line, first, last):
+        low, high = (rowkinds.entry(line.prefix, at) for at in (first, last + 1))
+        rows = each(line.ledger.storage.scan, low, high)
+        for sequence in range(first, last + 1):
+            key, row = next(rows, (b"", b""))
+            if key != rowkinds.entry(line.prefix, sequence):
+                raise line.ledger.damage(rowkinds.entry(line.prefix, sequence), "it is missing")
+            envelope, body = entry.split_row(row)
             yield envelope.data, int(bool(body))
             found = signatures_of(core, line.ledger, key, envelope)
-            signed += [(rowkinds.sequence_of(key), *one) for one in found]
+            signed += [(sequence, *one) for one in found]
         yield len(signed)
         yield from signed
-        yield _anchor(line)
+        # What shows that bodies that are not there were pruned: the newest anchor, opened. It is
+        # asked for behind the entries: whoever pruned one of them meanwhile had announced it.
+        floor = anchored_floor(line.ledger, line.number)
+        if floor.anchor > line.sequence:
+            raise Conflict(f"{line.ledger.scope} was pruned while it was exported; export it again")
+        yield _opened_body(line, floor.anchor) if floor.number else ()
         if feed:
             told = (one.at for one in all_told(line.ledger, line.number) if one.at <= last)
             yield from (_opened_body(line, at) for at in itertools.islice(told, 1))
@@ -222,52 +232,25 @@ def export_chain(handle: LineHandle, path: str | os.PathLike[str], feed: bool) -
     return last - first + 1
 
 
-def _anchor(line: Timeline) -> tuple[Any, ...]:
-    """What shows that bodies that are not there were pruned: the newest anchor, opened.
-
-    It is asked for behind the entries: whoever pruned one of them meanwhile had announced it.
-    """
-    floor = anchored_floor(line.ledger, line.number)
-    if not floor.number:
-        return ()
-    if floor.anchor > line.sequence:
-        raise Conflict(f"{line.ledger.scope} was pruned while it was exported; export it again")
-    return _opened_body(line, floor.anchor)
-
-
 def _opened_body(line: Timeline, sequence: int) -> tuple[int, bytes, bytes]:
     """An entry's body, with what shows that it is the one that its envelope commits to."""
     body = _plain_body(line.ledger, rowkinds.entry(line.prefix, sequence))
     return sequence, body, line.ledger.opening(b"body", body)
 
 
-def _envelopes(line: Timeline, first: int, last: int) -> Iterator[tuple[bytes, Envelope, bytes]]:
-    low, high = rowkinds.entry(line.prefix, first), rowkinds.entry(line.prefix, last) + b"\0"
-    sequence = first
-    for key, row in each(line.ledger.storage.scan, low, high):
-        if rowkinds.sequence_of(key) != sequence:
-            break
-        yield key, *entry.split_row(row)
-        sequence += 1
-    if sequence != last + 1:
-        raise line.ledger.damage(rowkinds.entry(line.prefix, sequence), "it is missing")
-
-
 def _lane(handle: LineHandle, lane: int, end: int) -> Iterator[Opened]:
     """Rows of a lane: what they name, and what opens their tags."""
-    core, before, number = handle.core, bytes(32), 0
-    low, high = rowkinds.feed(lane, 1), rowkinds.feed(lane, end + 1)
-    for key, row in each(core.storage.scan, low, high):
-        number += 1
+    core, before = handle.core, bytes(32)
+    rows = each(core.storage.scan, rowkinds.feed(lane, 1), rowkinds.feed(lane, end + 1))
+    for number in range(1, end + 1):
+        key, row = next(rows, (b"", b""))
         if key != rowkinds.feed(lane, number):
-            break
+            raise StateIntegrityError(
+                f"rows of the feed are missing in lane {lane}; run `holdfast verify`"
+            )
         named = bytes([lane]) + number.to_bytes(6, "big") + before + row[:-32]
         yield row[:-32], core.commitments.opening(b"feed", named)
         before = row[-32:]
-    if number != end:
-        raise StateIntegrityError(
-            f"rows of the feed are missing in lane {lane}; run `holdfast verify`"
-        )
 
 
 # ---- proof files --------------------------------------------------------------------------------

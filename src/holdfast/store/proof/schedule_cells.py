@@ -81,19 +81,16 @@ class ScheduleCells:
             if after == before and not damaged:
                 return False
             new = self.core.seal_row(key, after) if after is not None else None
-            swaps = [(key, old, new), self._next(counted), *self.core.leases.expected()]
-            if swap_cells(self.core.storage, swaps):
+            try:
+                number = read_count(self.core, counted) if counted is not None else 0
+            except (DamagedRecordError, msgspec.DecodeError):
+                number = self.core.clock.claimed()  # more than it can have been
+            next_ = self.core.seal_row(rows.SCHEDULES, _encode([number + 1]))
+            swaps: list[Swap] = [(key, old, new), (rows.SCHEDULES, counted, next_)]
+            if swap_cells(self.core.storage, [*swaps, *self.core.leases.expected()]):
                 return True
             self.core.leases.stand()
         raise Unavailable("schedules do not stand still; try again")
-
-    def _next(self, counted: bytes | None) -> Swap:
-        key = rows.SCHEDULES
-        try:
-            before = read_count(self.core, counted) if counted is not None else 0
-        except (DamagedRecordError, msgspec.DecodeError):
-            before = self.core.clock.claimed()  # more than it can have been
-        return key, counted, self.core.seal_row(key, _encode([before + 1]))
 
     def advance(self, swaps: list[Swap], lease: Lease) -> bool:
         """Swap cells, if the lease is still held by whom it was; all of them or none."""

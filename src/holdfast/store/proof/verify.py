@@ -87,7 +87,14 @@ class _Run(Verification):
         self, scope: Scope | None, expect: str | None, identity: str | None, resume: str | None
     ) -> None:
         self._identity(identity)
-        witness = self._witness(expect) if expect is not None else None
+        witness = read_witness(expect) if expect is not None else None
+        if witness is not None and (witness.lineage, witness.public) != (
+            self.core.lineage,
+            self.public,
+        ):
+            # A store put in the place of the one that it saw is a finding.
+            self.find("witness", "store", "the witness saw another store, or another signer")
+            witness = None
         start = _parse_resume(resume)
         self.whole = scope is None and resume is None
         with ThreadPoolExecutor(1, "verify") as beside:
@@ -127,9 +134,20 @@ class _Run(Verification):
                 with self._going_on("scope", str(ledger.scope)):
                     self._scope_or_gone(ledger, start)
         if scope is None:
-            for part in (self._feed_without_scope, *self._others()):
+            with self._going_on("store"):
+                for number in sorted(self.feed.lines):
+                    if not self.directory.knows(number):
+                        message = "the feed names a scope that is not in the directory"
+                        self.find("feed", f"scope {number:x}", message)
+            # Checks of what belongs to the store as a whole.
+            checks: list[Callable[[Verification], None]]
+            checks = [check_kinds, check_cells, check_subjects]
+            checks += [partial(check_scopes, kind=kind) for kind in rowkinds.OF_SCOPE]
+            for check in (*checks, check_outcomes, check_correlations):
                 with self._going_on("store"):
-                    part()
+                    check(self)
+            with self._going_on("store"):
+                self.accounts.compare(b"K", self.epochs)
 
     @contextmanager
     def _going_on(self, place: str, scope: str = "") -> Iterator[None]:
@@ -171,24 +189,6 @@ class _Run(Verification):
             self.report.trust = (
                 "checkpoints are checked against the key that the store names; pin identity="
             )
-
-    # the feed
-
-    def _witness(self, text: str) -> Witness | None:
-        """The witness, if it speaks of this store; a store put in its place is a finding."""
-        witness = read_witness(text)
-        if witness.lineage == self.core.lineage and witness.public == self.public:
-            return witness
-        message = "the witness saw another store, or one with another signer"
-        self.find("witness", "store", message)
-        return None
-
-    def _feed_without_scope(self) -> None:
-        for number in sorted(self.feed.lines):
-            if self.directory.knows(number):
-                continue
-            message = "the feed names a scope that is not in the directory"
-            self.find("feed", f"scope {number:x}", message)
 
     # scopes
 
@@ -263,7 +263,7 @@ class _Run(Verification):
             return
         floors = find_floors(self, ledger, lines)
         self.feed.catch_up()  # the anchors that were found are among what is looked at
-        for number in sorted(set(lines) - self.feed.named(ledger.number) - {0}):
+        for number in sorted(set(lines) - self.feed.lines[ledger.number] - {0}):
             key = rowkinds.line(b"T", ledger.number, number)
             message = "nothing made this timeline: the feed names no entry of it"
             self.row("unaccounted", key, message, ledger)
@@ -285,18 +285,6 @@ class _Run(Verification):
         if (str(ledger.scope), ledger.number) == start[:2]:
             uploads.note_since(dict.fromkeys(lines, ledger.before))
         uploads.run()
-
-    # rows that belong to nothing
-
-    def _others(self) -> Iterator[Callable[[], None]]:
-        """Checks of what belongs to the store as a whole."""
-        for check in (check_kinds, check_cells, check_subjects):
-            yield partial(check, self)
-        for kind in rowkinds.OF_SCOPE:
-            yield partial(check_scopes, self, kind)
-        yield partial(check_outcomes, self)
-        yield partial(check_correlations, self)
-        yield partial(self.accounts.compare, b"K", self.epochs)
 
 
 def _copied(report: Report) -> Report:

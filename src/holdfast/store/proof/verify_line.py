@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -78,8 +77,8 @@ class LineCheck:
         self.nodes = nodes
         self.uploads = uploads
         self.begin, self.floor = begin if begin > floor.sequence else 0, floor
-        self.anchor: tuple[int, list[Any]] | None = None
-        """The newest anchor that was read: its number and what it says."""
+        self.anchor = 0
+        """The newest anchor that was read."""
         self.head = head
         """The newest entry that is looked at: what lies behind it is newer, or nothing's."""
         self.line = Timeline(ledger, number)
@@ -134,7 +133,7 @@ class LineCheck:
             # The nodes first, also those up to the floor: entries and saves lead to them.
             self.nodes.read(line.number, read, None if ends else rows.sequence_of(page[-1][0]))
             self.nodes.finish()
-            self._entries(self._in_time(page), head)
+            self._entries(self._until_late(page), head)
             ends = ends and (not page or line.sequence == rows.sequence_of(page[-1][0]))
             read = line.sequence
             self._beside(head[0] if ends else line.sequence)
@@ -152,14 +151,8 @@ class LineCheck:
             check_lookups(self.check, line)
         self._name_keys()
 
-    def _in_time(self, page: list[tuple[bytes, bytes]]) -> Iterable[tuple[bytes, bytes]]:
-        """Rows of a page until a long one has used up the time: at least one, so it gets on."""
-        if self.check.end is None:
-            self.report.entries += len(page)
-            return page
-        return self._until_late(page)
-
     def _until_late(self, page: list[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+        """Rows of a page until a long one has used up the time: at least one, so it gets on."""
         for one in page:
             if self.heavy and self.check.late():
                 return
@@ -170,7 +163,12 @@ class LineCheck:
     def _name_keys(self) -> None:
         """Name the keys that use what was found to be damaged, also by a part of the work alone."""
         if self.damaged:
-            self.check.name_keys(self.ledger, [self.line.number], self._uses_damaged)
+
+            def uses(slot: Slot) -> bool:
+                places = (place for _, place in leaves(self.ledger, slot.ref, slot.location))
+                return any(place is not None and place[:2] in self.damaged for place in places)
+
+            self.check.name_keys(self.ledger, [self.line.number], uses)
 
     def _go_on(self) -> None:
         """Take up where the check was stopped."""
@@ -271,7 +269,14 @@ class LineCheck:
             if below and not sealed:
                 self.missing.add(sequence)
             else:
-                self._body(key, row, envelope)
+                start, commitment = len(envelope.data), envelope.commitment
+                body = self.ledger.open_body(key, row, start, envelope.writer, commitment)
+                self.report.values += len(body.atoms)
+                self._leads(key, sequence, body)
+                if self.folding:
+                    self._fold(key, sequence, body)
+                if envelope.statement and str(self.ledger.scope) not in body.ops[0]:
+                    self.find("chain", key, "the checkpoint says that it is one of another scope")
         except NewerFormatError:
             raise
         except DAMAGE as error:
@@ -284,23 +289,12 @@ class LineCheck:
         if envelope.statement is not None and (not below or sequence in self.floor.bases):
             self.check_statement(key, envelope, whole=whole)
 
-    def _body(self, key: bytes, row: bytes, envelope: Envelope) -> None:
-        """Open an entry, and look at what it says."""
-        sequence, start = rows.sequence_of(key), len(envelope.data)
-        body = self.ledger.open_body(key, row, start, envelope.writer, envelope.commitment)
-        self.report.values += len(body.atoms)
-        self._leads(key, sequence, body)
-        if self.folding:
-            self._fold(key, sequence, body)
-        if envelope.statement and str(self.ledger.scope) not in body.ops[0]:
-            self.find("chain", key, "the checkpoint says that it is one of another scope")
-
     def _leads(self, key: bytes, sequence: int, body: Body) -> None:
         """Check what an entry leads to; one that only sets short values leads nowhere.
 
         Of one up to the floor, what it leads to may be gone, but for data keys and dependencies.
         """
-        first = body.ops[0] if body.ops else [0]
+        first: list[Any] = body.ops[0] if body.ops else [0]
         below = sequence <= self.floor.sequence
         if body.save and body.save[0] > self.floor.sequence:
             self.announced.add(body.save[0])
@@ -314,9 +308,19 @@ class LineCheck:
         if first[0] == entry.LOST:
             self.losses.append(told(sequence, first))
         elif first[0] == entry.MERGE and not below:
-            check_merge(self, key, first)
+            # What was merged must still be the history that it was, and the merge before be named.
+            _, timeline, at, hash_, before = first
+            merged = rows.entry(rows.line(b"E", self.ledger.number, timeline), at)
+            if not self.is_entry(merged, hash_) and not is_lost(self, timeline, at):
+                self.find("chain", key, f"{rows.describe(merged)} is not the entry that it merged")
+            if self.folding and before != self.line.merged:
+                self.find("chain", key, "it names another merge before it than there is")
         elif first[0] == entry.PRUNE and not below:
-            check_anchor(self, key, first)
+            self.anchor = sequence
+            floor = rows.entry(self.line.prefix, first[1])
+            if not self.is_entry(floor, first[2]) or sequence <= first[1]:
+                said = f"{rows.describe(floor)} is not the entry that it prunes up to"
+                self.find("chain", key, said)
 
     def is_entry(self, key: bytes, hash_: bytes) -> bool:
         """Whether an entry of the scope has this hash; a damaged one is named where it stands."""
@@ -428,21 +432,19 @@ class LineCheck:
             if base.place:
                 root = ledger.trees.load(tuple(base.place), base.root)
                 self.report.values += check_values(ledger, root, read=True, seen=self.seen)
-            self._writers(key, base)
+            # The entries that wrote the keys of a kept state must be whole.
+            marks = Marks(ledger, self.line.number, self.floor.sequence)
+            marks.save(base)
+            written = {sequence for sequence, ordinal in marks.values if not ordinal}
+            if lost := sorted(written & self.missing):
+                said = f"entries that kept keys rest on were dropped: {lost[:10]}"
+                self.find("damage", key, said)
         except DAMAGE as error:
             self.find("damage", damaged_row(error, key), str(error))
             return None
         if envelope and envelope.statement and envelope.statement.root != base.root:
             self.find("root", kept, "the checkpoint names another state than is kept for it")
         return base
-
-    def _writers(self, key: bytes, base: Save) -> None:
-        """The entries that wrote the keys of a kept state must be whole."""
-        marks = Marks(self.ledger, self.line.number, self.floor.sequence)
-        marks.save(base)
-        written = {sequence for sequence, ordinal in marks.values if not ordinal}
-        if lost := sorted(written & self.missing):
-            self.find("damage", key, f"entries that kept keys rest on were dropped: {lost[:10]}")
 
     # rows that no entry names
 
@@ -479,7 +481,14 @@ class LineCheck:
             stored = read_save(plain)
             if stored.kind != kind:
                 raise StateIntegrityError("it is of another kind than its entry says")
-            self._save_trees(row_key, stored)
+            # It must lead to the nodes that it names.
+            if stored.kind != DELTA and stored.place:
+                self.nodes.expect(tuple(stored.place), stored.root, row_key)
+            slots = zip(stored.keys, stored.slots, strict=True) if stored.kind == DELTA else ()
+            for slot in (read_slot(*one) for one in slots if may_be_tree(one[1])):
+                if refs.is_tree(slot[1]):
+                    hash_ = refs.read_tree(refs.bare(slot[1]))[1]
+                    self.nodes.expect(slot[2][-4:], hash_, row_key)
         except DAMAGE as error:
             self.find("damage", row_key, str(error))
             return
@@ -497,20 +506,6 @@ class LineCheck:
             self.line.head = head  # as the entries gave it
             self.folding = True
 
-    def _save_trees(self, key: bytes, stored: Save) -> None:
-        """Check that a save leads to the nodes that it names."""
-        if stored.kind != DELTA:
-            if stored.place:
-                self.nodes.expect(tuple(stored.place), stored.root, key)
-            return
-        for name, packed in zip(stored.keys, stored.slots, strict=True):
-            if not may_be_tree(packed):
-                continue
-            _, ref, hint = read_slot(name, packed)
-            if refs.is_tree(ref):
-                root = refs.read_tree(refs.bare(ref))[1]
-                self.nodes.expect(hint[-4:], root, key)
-
     def _unannounced(self, below: int) -> None:
         """Saves, and packs of nodes, that no entry announces.
 
@@ -522,7 +517,7 @@ class LineCheck:
             return len(key) == rows.LENGTHS[b"S"] and rows.sequence_of(key) in self.announced
 
         self._strays(b"S", self.checked, below, announced)
-        line, saved = self._line(b"N"), self.nodes.saved(self.line.number)
+        line, saved = self._line(b"N"), self.nodes.saved[self.line.number]
         for at in saved[bisect_left(saved, self.checked) : bisect_left(saved, below)]:
             if at not in self.announced:
                 self.find("unaccounted", rows.pack(line, at, 0), rows.ROW[b"N"].stray)
@@ -561,11 +556,6 @@ class LineCheck:
         except DAMAGE:
             return True  # found and named when that entry is looked at
         return body is not None and body.save is not None and body.save[0] == sequence
-
-    def _uses_damaged(self, slot: Slot) -> bool:
-        """Whether a value has something in a damaged row."""
-        places: list[Any] = [place for _, place in leaves(self.ledger, slot.ref, slot.location)]
-        return any(place is not None and place[:2] in self.damaged for place in places)
 
 
 # ---- verify floors ------------------------------------------------------------------------------
@@ -612,20 +602,12 @@ def _is_pruned_now(check: Verification, ledger: Ledger) -> bool:
     return cell_at(check.core.storage, rows.pruner(ledger.number)) is not None
 
 
-def check_anchor(line: LineCheck, key: bytes, op: list[Any]) -> None:
-    """An anchor must name an entry before it as it is."""
-    line.anchor = rows.sequence_of(key), op
-    floor = rows.entry(line.line.prefix, op[1])
-    if not line.is_entry(floor, op[2]) or rows.sequence_of(key) <= op[1]:
-        line.find("chain", key, f"{rows.describe(floor)} is not the entry that it prunes up to")
-
-
 def check_newest_anchor(line: LineCheck) -> None:
     """What was taken for the floor must be what the newest anchor of the chain says."""
     floor = line.floor
-    if line.begin > floor.sequence and line.anchor is None:
+    found = line.anchor
+    if line.begin > floor.sequence and not found:
         return  # the anchor was read before the check was stopped
-    found = line.anchor[0] if line.anchor is not None else 0
     if found != floor.anchor:
         key = rows.anchor(line.ledger.number, line.line.number, max(floor.number, 1))
         said = f"the newest anchor is entry {found}" if found else "no entry is an anchor"
@@ -640,63 +622,32 @@ def check_newest_anchor(line: LineCheck) -> None:
 
 
 LOOKUP_PAGE = 500
-NAMED = 1000
-"""Keys that a finding names at most."""
 
 
 def check_lookups(check: Verification, line: Timeline) -> None:
-    """Compare every lookup that is built with the values."""
+    """Compare every lookup that is built with the values, by number and sum: that takes no room."""
+    scope, terms = str(line.ledger.scope), Terms(line.ledger)
+
+    def wanted(lookup: Lookup) -> Iterator[str]:
+        for low, high in lookup.spans():
+            walk = timeline_range(line, low, high)
+            while page := [(found[0], slot_from(found)) for found in islice(walk, LOOKUP_PAGE)]:
+                line.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in page)
+                for key, slot in page:
+                    yield from terms.keys(lookup, key, line.settled(slot)) or ()
+
     try:
         for lookup in line.declared.of(Lookup):
             progress = read_progress(line.ledger, line.slot(lookup.built))
-            if progress == Progress(lookup.fingerprint, None):
-                _check_lookup(check, line, lookup)
+            if progress != Progress(lookup.fingerprint, None):
+                continue
+            stored = (name for name, _ in timeline_range(line, lookup.home, lookup.end))
+            if _sum(wanted(lookup)) != _sum(stored):
+                message = "its terms are not those of the values; "
+                again = f"state.rebuild({lookup.name!r}) makes it anew"
+                check.find("lookup", f"lookup {lookup.name} of {scope}", message + again, scope)
     except DAMAGE:
         return  # what cannot be read has been found and named before
-
-
-def _check_lookup(check: Verification, line: Timeline, lookup: Lookup) -> None:
-    """First by number and sum, which takes no room; if they differ, name by name."""
-    terms, damaged = Terms(line.ledger), set[str]()
-
-    def wanted() -> Iterator[tuple[str, str]]:
-        for key, slot in _slots(line, lookup):
-            try:
-                names = terms.keys(lookup, key, line.settled(slot))
-            except DAMAGE:  # as its own finding says
-                damaged.add(key)
-            else:
-                yield from ((name, key) for name in names or ())
-
-    def stored() -> Iterator[str]:
-        return (name for name, _ in timeline_range(line, lookup.home, lookup.end))
-
-    if _sum(name for name, _ in wanted()) == _sum(stored()):
-        return
-    keys, there = dict(wanted()), set(stored())
-    missing = dict.fromkeys(key for name, key in keys.items() if name not in there)
-    found = (_key_in(lookup, name) for name in sorted(there - keys.keys()))
-    surplus = [key for key in found if key not in damaged]
-    scope = str(line.ledger.scope)
-    for what, of in (
-        ("it lacks terms of", list(missing)),
-        ("it has terms that are not those of", surplus),
-    ):
-        some = ", ".join(dict.fromkeys(of[:10]))
-        again = f"state.rebuild({lookup.name!r}) makes it anew"
-        if of:
-            place, message = f"lookup {lookup.name} of {scope}", f"{what} {len(of)} keys: {some}"
-            check.find("lookup", place, f"{message}; {again}", scope, of[:NAMED])
-
-
-def _slots(line: Timeline, lookup: Lookup) -> Iterator[tuple[str, Slot]]:
-    """All keys that a lookup is about, a page at a time: their values are fetched together."""
-    for low, high in lookup.spans():
-        walk = timeline_range(line, low, high)
-        while page := [(found[0], slot_from(found)) for found in islice(walk, LOOKUP_PAGE)]:
-            with suppress(*DAMAGE):  # found by its own check; here it only saves time
-                line.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in page)
-            yield from page
 
 
 def _sum(names: Iterable[str]) -> tuple[int, int]:
@@ -704,13 +655,6 @@ def _sum(names: Iterable[str]) -> tuple[int, int]:
     for name in names:
         count, total = count + 1, total + hash(name)
     return count, total
-
-
-def _key_in(lookup: Lookup, name: str) -> str:
-    try:
-        return lookup.key_in(name)
-    except (ValueError, IndexError):
-        return "?"
 
 
 # ---- verify losses ------------------------------------------------------------------------------
@@ -780,13 +724,3 @@ def stands_on_save(check: LineCheck, key: bytes, body: Body) -> bool:
         check.find("damage", key, str(error))
         check.folding = False
     return True
-
-
-def check_merge(check: LineCheck, key: bytes, op: list[Any]) -> None:
-    """What was merged must still be the history that it was, and the merge before be named."""
-    _, timeline, sequence, hash_, before = op
-    merged = rows.entry(rows.line(b"E", check.ledger.number, timeline), sequence)
-    if not check.is_entry(merged, hash_) and not is_lost(check, timeline, sequence):
-        check.find("chain", key, f"{rows.describe(merged)} is not the entry that it merged")
-    if check.folding and before != check.line.merged:
-        check.find("chain", key, "it names another merge before it than there is")

@@ -7,6 +7,7 @@ can be checked at once; the rest (a state taken over from another timeline) at t
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -77,7 +78,7 @@ class NodeCheck:
         self.ledger = ledger
         self._hashes: dict[tuple[int, int, int], bytes] = {}
         """(timeline, sequence, ordinal) of a pack to the hashes of its nodes, joined."""
-        self._saved: dict[int, list[int]] = {}
+        self.saved: defaultdict[int, list[int]] = defaultdict(list)
         """The entries of each timeline at which nodes were saved, in order."""
         self._open: list[tuple[tuple[int, ...], bytes, bytes]] = []
         """(place, hash, row) of links to nodes that had not been read."""
@@ -92,10 +93,6 @@ class NodeCheck:
     def find(self, kind: str, key: bytes, message: str) -> None:
         """Note a finding in this scope."""
         self.check.row(kind, key, message, self.ledger)
-
-    def saved(self, timeline: int) -> list[int]:
-        """The entries of a timeline at which nodes were saved."""
-        return self._saved.get(timeline, [])
 
     def read(self, timeline: int, first: int = 0, last: int | None = None) -> None:
         """Read the nodes that were saved on a timeline, all or those at some of its entries."""
@@ -124,7 +121,7 @@ class NodeCheck:
             return  # something led to it before
         self._hashes[(timeline, sequence, ordinal)] = b""
         if not rows.of_base(key):
-            saved = self._saved.setdefault(timeline, [])
+            saved = self.saved[timeline]
             at = bisect_left(saved, sequence)
             if saved[at : at + 1] != [sequence]:
                 saved.insert(at, sequence)
@@ -137,30 +134,19 @@ class NodeCheck:
                 links = _links(node.canonical)
                 to: Any = links.to
                 if links.level:
-                    self._children(key, to, _places(node.hints))
+                    for at, place in enumerate(_places(node.hints)):
+                        self._link(place, to[32 * at : 32 * at + 32], key)
                 elif len(to) != _length(node.hints):
                     raise ValueError("a hint is missing")
                 elif to and max(to) >= _TREES:
-                    self._trees(key, to, _hints(node.hints))
+                    for ref, hint in zip(to, _hints(node.hints), strict=True):
+                        if refs.is_tree(ref):
+                            root = refs.read_tree(refs.bare(ref))[1]
+                            self._link(_hint(hint)[-4:], root, key)
         except DAMAGE as error:
             self.find("damage", key, str(error))
         except (msgspec.MsgspecError, ValueError, TypeError, IndexError):
             self.find("damage", key, "a node cannot be read")
-
-    def _children(self, key: bytes, hashes: bytes, places: list[Any]) -> None:
-        held: Any = self._hashes.get
-        at = 0
-        for place in places:
-            hash_ = hashes[at : at + 32]
-            at += 32
-            low = 32 * place[3]
-            if held(place[:3], b"")[low : low + 32] != hash_:
-                self._link(place, hash_, key)
-
-    def _trees(self, key: bytes, links: Any, hints: list[msgspec.Raw]) -> None:
-        for ref, hint in zip(links, hints, strict=True):
-            if refs.is_tree(ref):
-                self._link(_hint(hint)[-4:], refs.read_tree(refs.bare(ref))[1], key)
 
     def _link(self, place: Any, hash_: bytes, key: bytes) -> None:
         found = self._at(place)
@@ -272,10 +258,21 @@ class UploadCheck:
             for key, row in each(scan, line, rows.after(line), limit=100):
                 stored.setdefault(rows.sequence_of(key), set()).add(key)
                 look(key, row)
+        # The packs that are there must be those that the entries name.
         for number, counts in self.named.items():
-            self._compare(number, counts, stored.get(number, set()))
+            there = stored.get(number, set())
+            for kind, first, count in zip((b"V", b"N"), (1, 0), counts, strict=True):
+                line, ordinals = self._line(kind), range(first, first + count)
+                wanted = {rows.pack(line, number, ordinal) for ordinal in ordinals}
+                for key in sorted(wanted - there):
+                    self.find("damage", key, "it is missing: a pack of an upload")
+                for key in sorted(key for key in there - wanted if key[:1] == kind):
+                    message = f"its entry names {count} packs, and not this one"
+                    self.find("unaccounted", key, message)
         unknown = stored.keys() - self.named.keys() - self.pinned - self._pinned()
-        if unknown and not self._tells():
+        # What lost entries named, as a timeline tells, may be used by others.
+        lost = any(newest_told(self.ledger, number) is not None for number in self.read)
+        if unknown and not lost:
             self.note_since(self.read)  # one may have been finished meanwhile
             for number in sorted(unknown - self.named.keys()):
                 key = rows.pack(self._line(b"V"), number, 1)
@@ -286,10 +283,6 @@ class UploadCheck:
                 self.find("unaccounted", key, "no entry names these values, and no pin")
         if self._damaged:
             self.check.name_keys(self.ledger, list(self.read), self._uses)
-
-    def _tells(self) -> bool:
-        """Whether a timeline tells of a loss: what lost entries named may be used by others."""
-        return any(newest_told(self.ledger, number) is not None for number in self.read)
 
     def _line(self, kind: bytes) -> bytes:
         return rows.line(kind, self.ledger.number, rows.UPLOADS)
@@ -328,25 +321,14 @@ class UploadCheck:
                     if ref[0] == refs.ATOM and hint[0] != rows.UPLOADS:
                         elsewhere.setdefault(hint[:3], []).append((hint[3], ref))
                     elif ref[0] == refs.ATOM:
-                        self._chunk(key, ref, hint)
+                        low, held = 32 * hint[3], self._hashes.get(hint[1:3], b"")
+                        if held[low : low + 32] != ref[1:33]:
+                            self.find(
+                                "damage", key, "it leads to values that are missing or others"
+                            )
             self.ledger.check_atoms(elsewhere, read=True)
         except DAMAGE as error:
             self.find("damage", key, str(error))
-
-    def _chunk(self, key: bytes, ref: bytes, place: Place) -> None:
-        held = self._hashes.get(place[1:3], b"")
-        if held[32 * place[3] : 32 * place[3] + 32] != ref[1:33]:
-            self.find("damage", key, "it leads to values that are missing or others")
-
-    def _compare(self, number: int, named: tuple[int, int], stored: set[bytes]) -> None:
-        """Compare the packs that are there with those that its entry names."""
-        for kind, first, count in zip((b"V", b"N"), (1, 0), named, strict=True):
-            line, ordinals = self._line(kind), range(first, first + count)
-            wanted = {rows.pack(line, number, ordinal) for ordinal in ordinals}
-            for key in sorted(wanted - stored):
-                self.find("damage", key, "it is missing: a pack of an upload")
-            for key in sorted(key for key in stored - wanted if key[:1] == kind):
-                self.find("unaccounted", key, f"its entry names {count} packs, and not this one")
 
     def _uses(self, slot: Slot) -> bool:
         """Whether a value has something in a damaged upload; a tree that cannot be read has."""

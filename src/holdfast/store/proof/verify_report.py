@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -106,17 +106,14 @@ class Report:
             f"{self.checkpoints} checkpoints ({self.signed} signed), {self.feed_rows} feed rows "
             f"in {self.seconds:.2f} s"
         )
-        lines = [looked]
-        if self.erased:
-            lines.append(f"{self.erased} scopes erased")
-        if self.unswept:
-            lines.append(f"{self.unswept} erases are not finished; sweep does that")
-        if self.unfinished:
-            lines.append(f"{self.unfinished} long values are not finished; that is no damage")
-        if self.pruned:
-            lines.append(f"{self.pruned} entries are pruned, as anchors say")
-        if self.pruning:
-            lines.append(f"{self.pruning} scopes are being pruned; prune again what was cut short")
+        noted = (
+            (self.erased, "scopes erased"),
+            (self.unswept, "erases are not finished; sweep does that"),
+            (self.unfinished, "long values are not finished; that is no damage"),
+            (self.pruned, "entries are pruned, as anchors say"),
+            (self.pruning, "scopes are being pruned; prune again what was cut short"),
+        )
+        lines = [looked, *(f"{count} {text}" for count, text in noted if count)]
         if self.trust:
             lines.append(self.trust)
         lines += map(str, self.losses)
@@ -171,16 +168,14 @@ class Findings:
         self, ledger: Ledger, timelines: list[int], damaged: Callable[[Slot], bool]
     ) -> None:
         """Add the finding that names the keys of timelines whose slots are damaged."""
-        keys = sorted({key for number in timelines for key in _keys(ledger, number, damaged)})
+        found: set[str] = set()
+        for number in timelines:
+            # If the state itself cannot be read, the findings say why.
+            with suppress(*DAMAGE):
+                line = Timeline(ledger, number).load()
+                found |= {key for key, slot in line.scan() if damaged(line.settled(slot))}
+        keys = sorted(found)
         if keys:
             some = ", ".join(keys[:NAMED])
             message = f"{len(keys)} keys of the newest state use damaged records: {some}"
             self.find("damage", f"keys of {ledger.scope}", message, str(ledger.scope), keys)
-
-
-def _keys(ledger: Ledger, number: int, damaged: Callable[[Slot], bool]) -> Iterator[str]:
-    try:
-        line = Timeline(ledger, number).load()
-        yield from [key for key, slot in line.scan() if damaged(line.settled(slot))]
-    except DAMAGE:
-        return  # the state itself cannot be read; the findings say why

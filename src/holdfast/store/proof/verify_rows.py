@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -120,15 +121,12 @@ class Accounts:
             self._called[b"K"] += 1
         check_noted(self._check, ledger, line, sequence, body)
         if (name := row_of(self._check.core, ledger, body)) is not None:
-            self._id(ledger, line, body, name)
+            self._wanted[name] = "it is missing: its change could be applied once more", ""
+            # Of the entries of one change, the first by number that is not erased stands for it.
+            others = [other for other in body.also if other[0] not in self._check.directory.erased]
+            self._called[b"I"] += all((ledger.number, line) <= other[:2] for other in others)
         if body.cause is not None and body.cause.correlation is not None:
             self._correlation(ledger, line, sequence, body.cause.correlation)
-
-    def _id(self, ledger: Ledger, line: int, body: Body, key: bytes) -> None:
-        self._wanted[key] = "it is missing: its change could be applied once more", ""
-        # Of the entries of one change, the first by number that is not erased stands for it.
-        others = [other for other in body.also if other[0] not in self._check.directory.erased]
-        self._called[b"I"] += all((ledger.number, line) <= other[:2] for other in others)
 
     def _correlation(self, ledger: Ledger, line: int, sequence: int, correlation: str) -> None:
         scope = ledger.number
@@ -171,7 +169,9 @@ class Accounts:
             return  # what is left of the erased, or is just being dropped
         if stored > called and (check.report.losses or check.feed.moved()):
             return  # those of lost entries stay: an id is applied once; or written since
-        if not check.directory.erased_meanwhile():
+        before = len(check.directory.erased)
+        check.directory.look_again()
+        if len(check.directory.erased) == before:
             message = f"{stored} are stored, the entries call for {called}"
             check.find("unaccounted", rowkinds.describe(kind), message)
 
@@ -236,16 +236,12 @@ def check_cells(check: Verification) -> None:
         check.stray(key, "cell")
     _schedules(check)
     _rests(check)
-    _leases(check)
-
-
-def _leases(check: Verification) -> None:
     token = b""
     for key, row in check.core.leases.cells():
-        whole = rowkinds.cell_kind(key) is not None
-        if whole and key == rowkinds.token(key):
+        ours = rowkinds.cell_kind(key) is not None
+        if ours and key == rowkinds.token(key):
             token = key
-        if not whole or token != rowkinds.token(key):
+        if not ours or token != rowkinds.token(key):
             check.find("unaccounted", rowkinds.describe(key), "it belongs to no lease")
             continue
         with check.noting(key, cell=True):
@@ -345,31 +341,26 @@ class DirectoryCheck:
             else:
                 self._check.stray(key)
         for life in lives.values():
-            newest = life[-1][0]
+            newest, ledger = life[-1][0], None
             if newest[21] == rowkinds.ERASED:
                 with self._check.noting(newest):
                     self._tombstone(life)
-            else:
-                self._scope(life)
+                continue
+            for key, row in life:
+                try:
+                    if key[21] == rowkinds.THERE:
+                        ledger = self._core.ledger_of(key, row)
+                        self.ledgers.append(ledger)
+                        self._known.add(ledger.number)
+                    else:
+                        self._core.open_row(key, row)
+                        self.ended.update([ledger.number] if ledger is not None else [])
+                except ScopeNotFoundError:  # erased since its row was read
+                    self.erased[_decode(self._core.open_row(key, row))[1]] = rowkinds.tombstone(key)
+                    self._check.whole = False
+                except (*DAMAGE, ValueError) as error:
+                    self._check.row("damage", key, str(error))
         self.ledgers.sort(key=lambda ledger: (str(ledger.scope), ledger.number))
-
-    def _scope(self, life: list[tuple[bytes, bytes]]) -> None:
-        """Take the rows of one scope."""
-        ledger: Ledger | None = None
-        for key, row in life:
-            try:
-                if key[21] == rowkinds.THERE:
-                    ledger = self._core.ledger_of(key, row)
-                    self.ledgers.append(ledger)
-                    self._known.add(ledger.number)
-                else:
-                    self._core.open_row(key, row)
-                    self.ended.update([ledger.number] if ledger is not None else [])
-            except ScopeNotFoundError:  # erased since its row was read
-                self.erased[_decode(self._core.open_row(key, row))[1]] = rowkinds.tombstone(key)
-                self._check.whole = False
-            except (*DAMAGE, ValueError) as error:
-                self._check.row("damage", key, str(error))
 
     def _tombstone(self, life: list[tuple[bytes, bytes]]) -> None:
         """Of a scope that is erased only the tombstone should be there."""
@@ -392,7 +383,7 @@ class DirectoryCheck:
     def is_known(self, number: int) -> bool:
         """Whether there is a scope of this number; it may have been made since it was read."""
         if number not in self._known and number not in self.erased:
-            self._look_again()
+            self.look_again()
         return number in self._known
 
     def name_of(self, number: int) -> str:
@@ -424,13 +415,8 @@ class DirectoryCheck:
         """Whether it says of a scope that it is deleted, as of this moment."""
         return self._core.storage.get([rowkinds.deletion(ledger.tombstone)])[0] is not None
 
-    def erased_meanwhile(self) -> bool:
-        """Whether a scope was erased since it was read."""
-        before = len(self.erased)
-        self._look_again()
-        return len(self.erased) > before
-
-    def _look_again(self) -> None:
+    def look_again(self) -> None:
+        """Take note of scopes that were made, or erased, since it was read."""
         for number, key in dict(numbered(self._core)).items():
             if key[21] == rowkinds.THERE:
                 self._known.add(number)
@@ -452,13 +438,7 @@ Head = tuple[int, bytes]
 """(number, hash) of an entry."""
 
 
-class _Named:
-    """What the feed names of a timeline: number and hash of its newest entry, and how many."""
-
-    __slots__ = ("count", "hash", "last")
-
-    def __init__(self) -> None:
-        self.last, self.hash, self.count = 0, b"", 0
+_NOTHING = (0, b"", 0)
 
 
 class FeedCheck:
@@ -467,9 +447,10 @@ class FeedCheck:
     def __init__(self, check: Verification) -> None:
         self._check = check
         self._lanes: dict[int, Head] = {}
-        self._heads: dict[tuple[int, int], _Named] = {}
-        self._judged: dict[tuple[int, int], tuple[int, int]] = {}
-        self.lines: dict[int, set[int]] = {}
+        self._heads: dict[tuple[int, int], tuple[int, bytes, int]] = {}
+        """Number and hash of the newest entry of each timeline, and how many it has."""
+        self._judged: dict[tuple[int, int], tuple[int, bytes, int]] = {}
+        self.lines: defaultdict[int, set[int]] = defaultdict(set)
         """Timelines of each scope that the feed names."""
 
     def run(self, witness: Witness | None) -> None:
@@ -487,32 +468,26 @@ class FeedCheck:
         for lane in range(LANES):
             self._read(lane, None)
 
-    def named(self, scope: int) -> set[int]:
-        """Timelines of a scope that the feed names."""
-        return self.lines.get(scope, set())
-
     def judged(self, scope: int, timeline: int) -> Head:
         """The newest entry of a timeline that is known of now: that is what it is judged by."""
-        line = scope, timeline
-        found = self._heads.get(line, _Named())
-        self._judged[line] = found.last, found.count
-        return found.last, found.hash
+        found = self._judged[scope, timeline] = self._heads.get((scope, timeline), _NOTHING)
+        return found[:2]
 
     def counted(self, scope: int, timeline: int) -> int:
         """How many entries of a timeline the feed named when it was judged."""
-        return self._judged[(scope, timeline)][1]
+        return self._judged[(scope, timeline)][2]
 
     def newest(self, scope: int, timeline: int) -> int:
         """The number of the newest entry of a timeline, as of this moment."""
         self.catch_up()
-        return self._heads.get((scope, timeline), _Named()).last
+        return self._heads.get((scope, timeline), _NOTHING)[0]
 
     def moved(self) -> bool:
         """Whether something was committed that has not been looked at; nothing is of the erased."""
         self.catch_up()
         erased = self._check.directory.erased
         return any(
-            found.last > self._judged.get(line, (0, 0))[0]
+            found[0] > self._judged.get(line, _NOTHING)[0]
             for line, found in self._heads.items()
             if line[0] not in erased
         )
@@ -554,13 +529,10 @@ class FeedCheck:
                 continue  # a link
             last = item.first + item.entries - 1
             line = (item.scope, item.timeline)
-            found = self._heads.get(line)
-            if found is None:
-                found = self._heads[line] = _Named()
-                self.lines.setdefault(item.scope, set()).add(item.timeline)
-            found.count += item.entries
-            if found.last < last:
-                found.last, found.hash = last, item.hash
+            known, hash_, count = self._heads.get(line, _NOTHING)
+            self.lines[item.scope].add(item.timeline)
+            newest = (last, item.hash) if known < last else (known, hash_)
+            self._heads[line] = *newest, count + item.entries
 
 
 # ---- strays -------------------------------------------------------------------------------------
@@ -688,7 +660,7 @@ def find_timelines(check: Verification, ledger: Ledger) -> list[int]:
             raise  # nothing of the scope can be read
         except (*DAMAGE, msgspec.MsgspecError) as error:
             check.row("damage", key, str(error), ledger)
-    named = check.feed.named(ledger.number)
+    named = check.feed.lines[ledger.number]
     if 0 not in found:
         check.row("damage", rowkinds.line(b"T", ledger.number, 0), "it is missing", ledger)
     for number in sorted(named - found - {0}):

@@ -100,19 +100,14 @@ def any_sensitive(leaves: Iterable[dict[str, bytes]], declared: Callable[[], Dec
                 known = declared()
             except (StateIntegrityError, NewerFormatError):
                 return True  # what cannot be read may say so
-        if _may_be_sensitive(leaf, known) and any(
-            class_of(key, meta, known) == SENSITIVE for key, meta in leaf.items()
-        ):
+        # Whether keys have to be looked at one by one is told of all at once, and mostly no.
+        if not known.of(Classed) and not any(leaf.values()):
+            names = "\0".join(leaf).lower()
+            if not any(word in names for word in _TELLING):
+                continue
+        if any(class_of(key, meta, known) == SENSITIVE for key, meta in leaf.items()):
             return True
     return False
-
-
-def _may_be_sensitive(leaf: dict[str, bytes], declared: Declared) -> bool:
-    """Whether keys have to be looked at one by one: told of all at once, and mostly no."""
-    if declared.of(Classed) or any(leaf.values()):
-        return True
-    names = "\0".join(leaf).lower()
-    return any(word in names for word in _TELLING)
 
 
 @lru_cache(4096)
@@ -168,18 +163,11 @@ def _nested(value: Any) -> int | None:
     """How deep a value is nested; None if it holds an object of a registered type."""
     if type(value) is Typed:
         return None
-    if type(value) is dict:
-        return _deepest(map(_nested, value.values()))
-    return _deepest(map(_nested, value)) if type(value) is list else 0
-
-
-def _deepest(depths: Iterable[int | None]) -> int | None:
-    deepest = 0
-    for depth in depths:
-        if depth is None:
-            return None
-        deepest = max(deepest, depth)
-    return deepest + 1
+    if type(value) not in (dict, list):
+        return 0
+    depths = [_nested(part) for part in (value.values() if type(value) is dict else value)]
+    known = [depth for depth in depths if depth is not None]
+    return 1 + max(known, default=0) if len(known) == len(depths) else None
 
 
 # several states, which say different things of a key's class

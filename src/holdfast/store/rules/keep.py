@@ -27,11 +27,6 @@ class Keep(Declaration):
     def __post_init__(self) -> None:
         if (self.count is None) == (self.age is None):
             raise InvalidInputError("Keep takes a count of entries or an age, one of the two")
-        if isinstance(self.count, str):
-            raise InvalidInputError(
-                "Keep is for all of a scope, and takes no prefix: put what has another past into "
-                "a scope of its own; store.change() writes both together"
-            )
         if self.count is not None and (type(self.count) is not int or self.count < 0):
             raise InvalidInputError("the count of Keep is a whole number of 0 or more")
         if self.age is not None and (type(self.age) is not timedelta or self.age <= timedelta(0)):

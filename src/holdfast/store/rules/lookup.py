@@ -361,14 +361,18 @@ def encode_term(term: Any) -> str | None:
         return BOOL + ("1" if term else "0")
     if kind is int:
         return INT + _int(term)
+    if kind is float and term != term:
+        return NAN
     if kind is float:
-        return _float(term)
+        bits = int.from_bytes(_bits(term or 0.0), "big")
+        return f"{FLOAT}{bits ^ (0xFFFFFFFFFFFFFFFF if bits >> 63 else 1 << 63):016x}"
     if term is None:
         return NONE
     if kind is datetime and term.tzinfo is not None:
         return MOMENT + _int((term - _START) // _MICROSECOND)
     if kind is bytes:
-        return BYTES + _bytes(term)
+        end = _END if len(term) <= LONG else _CUT + _hash(term)
+        return f"{BYTES}{term[:LONG].hex()}{end}"
     return None
 
 
@@ -389,12 +393,6 @@ def _escaped(found: re.Match[str]) -> str:
     return "\ud7ff" + chr(ord(character) - 0xD7FF + 1)
 
 
-def _bytes(data: bytes) -> str:
-    if len(data) <= LONG:
-        return data.hex() + _END
-    return data[:LONG].hex() + _CUT + _hash(data)
-
-
 def _hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:_HASH]
 
@@ -405,14 +403,6 @@ def _int(number: int) -> str:
     text = f"{len(length)}{length}{digits[:LONG]}"
     text = "1" + text if number >= 0 else "0" + text.translate(_complement)
     return text + _hash(digits.encode()) if len(digits) > LONG else text
-
-
-def _float(number: float) -> str:
-    if number != number:
-        return NAN
-    bits = int.from_bytes(_bits(number or 0.0), "big")
-    flipped = bits ^ (0xFFFFFFFFFFFFFFFF if bits >> 63 else 1 << 63)
-    return f"{FLOAT}{flipped:016x}"
 
 
 def split_terms(text: str, count: int) -> list[str]:
@@ -470,30 +460,22 @@ def begins_bounds(text: Any) -> tuple[str, str]:
 
 def range_bounds(gt: Any, ge: Any, lt: Any, le: Any, missing: object) -> tuple[str, str]:
     """The bounds of a range; `missing` stands for a side that is not given."""
-    sides = [side for side in (gt, ge, lt, le) if side is not missing]
-    if not sides or (gt is not missing and ge is not missing):
+    given = {"gt": gt, "ge": ge, "lt": lt, "le": le}
+    given = {name: side for name, side in given.items() if side is not missing}
+    if not given or given.keys() >= {"gt", "ge"} or given.keys() >= {"lt", "le"}:
         raise InvalidInputError("a range takes gt or ge, lt or le, or one of each")
-    if lt is not missing and le is not missing:
-        raise InvalidInputError("a range takes lt or le, not both")
-    texts = [_must_be_term(side) for side in sides]
-    kinds = {text[0] for text in texts}
+    texts = {name: _must_be_term(side) for name, side in given.items()}
+    kinds = {text[0] for text in texts.values()}
     if len(kinds) > 1 or kinds & {NONE, NAN}:
         raise InvalidInputError("the bounds of a range are of one type, and neither None nor nan")
-    for side in sides:
+    for side in given.values():
         if type(side) in (str, bytes) and len(side) > LONG:
             raise InvalidInputError(f"a bound is text or bytes of at most {LONG}")
         if type(side) is int and abs(side) >= 16**LONG:
             raise InvalidInputError(f"a bound is a number of at most {LONG} hexadecimal digits")
     kind = kinds.pop()
-    low, high = kind, behind(kind)
-    if ge is not missing:
-        low = _must_be_term(ge)
-    if gt is not missing:
-        low = _must_be_term(gt) + AFTER
-    if lt is not missing:
-        high = _must_be_term(lt)
-    if le is not missing:
-        high = _must_be_term(le) + AFTER
+    low = texts["gt"] + AFTER if "gt" in texts else texts.get("ge", kind)
+    high = texts["le"] + AFTER if "le" in texts else texts.get("lt", behind(kind))
     return low, high
 
 

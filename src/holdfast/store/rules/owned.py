@@ -236,12 +236,10 @@ class Index:
         self._first = {one[0] for one in (*(e.prefix for e in entries), *(e.along for e in led))}
         """How keys begin at all that are owned, or come along: most are told by that."""
         self._leaders = _pattern(one.along for one in led)
-        self.sticky = lru_cache(8192)(self._sticky)
+        self.sticky = lru_cache(8192)(
+            lambda key: rule.sticky(key) if (rule := self.rule(key)) else ""
+        )
         """How keys begin that restores leave alone with a key; empty if they do not."""
-
-    def _sticky(self, key: str) -> str:
-        rule = self.rule(key)
-        return rule.sticky(key) if rule is not None else ""
 
     def rule(self, key: str) -> Owned | None:
         """The declaration that says most of a key."""

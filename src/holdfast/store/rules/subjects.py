@@ -143,20 +143,17 @@ class Subjects:
             return operation
         if operation.kind not in ("set", "append"):
             raise InvalidInputError(f"{operation.kind} takes no subject")
-        name = check_subject(name)
-        made: Any
-        if operation.kind == "set":
-            made = self._encoded(value, 1)
-        else:
-            made = [self._encoded(item, 2) for item in value] if type(value) is list else value
+        name, codec, single = check_subject(name), self.core.codec, operation.kind == "set"
+        parts = [value] if single else value
+        if type(parts) is not list:
+            return Operation(operation.kind, operation.key, value, operation.terms)  # to be refused
+        plain = [codec.encode(codec.plain(one, 1 if single else 2)) for one in parts]
         if name not in used:
             used[name] = self.of(name)  # only now: for what is refused nobody is made
-        seal = used[name].seal.seal
-        if operation.kind == "set":
-            made = Typed(SEALED, 1, seal(made))
-        elif type(made) is list:
-            made = [Typed(SEALED, 1, seal(part)) for part in made]
-        return Operation(operation.kind, operation.key, made, operation.terms)
+        made = [Typed(SEALED, 1, used[name].seal.seal(one)) for one in plain]
+        return Operation(
+            operation.kind, operation.key, made[0] if single else made, operation.terms
+        )
 
     def part(self, name: str, value: Any) -> Typed:
         """A part of a value in plain form, sealed; not fenced: a part that is written while its
@@ -169,10 +166,6 @@ class Subjects:
             return len(parts)
         names = [self.name_of(one[:ID]) or "" for one in parts]
         return sum(not name.startswith(self.resealed) for name in names)
-
-    def _encoded(self, value: Any, depth: int) -> bytes:
-        codec = self.core.codec
-        return codec.encode(codec.plain(value, depth))
 
     # opening
 

@@ -78,7 +78,14 @@ class Pins:
                 pin.over = True
                 raise _swept()
             pin.value = new
-        self._keep_beating(pin)
+        with self._lock:
+            if not pin.over and pin.key not in self._live:
+                self._live[pin.key] = pin
+                if self._thread is None:
+                    self._thread = threading.Thread(
+                        target=self._work, name="holdfast-pins", daemon=True
+                    )
+                    self._thread.start()
 
     def check(self, pin: Pin) -> None:
         """Tell an owner whose pin is no longer its own."""
@@ -102,17 +109,6 @@ class Pins:
                 with suppress(HoldfastError):
                     self._storage.commit(Batch(cells=[(pin.key, pin.value, SWEPT)]))
                     self.drop(pin.key)
-
-    def _keep_beating(self, pin: Pin) -> None:
-        with self._lock:
-            if pin.over or pin.key in self._live:
-                return
-            self._live[pin.key] = pin
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._work, name="holdfast-pins", daemon=True
-                )
-                self._thread.start()
 
     def _work(self) -> None:
         while not self._stop.wait(BEAT):
@@ -150,37 +146,31 @@ class Pins:
         """Drop the rows of uploads that nobody goes on with; see `Store.sweep`."""
         check_flag(wait, "wait")
         end = time.monotonic() + TERM
-        done = Swept(0, 0, 0, 0)
+        uploads = dropped = size = 0
         while True:
-            last = time.monotonic() > end
-            done = self._sweep(done)
-            if last or not wait or not done.waiting:
-                return done
+            now, waiting = time.monotonic(), 0
+            found = dict(self.all())
+            self._seen = {
+                key: seen if (seen := self._seen.get(key)) and seen[0] == value else (value, now)
+                for key, value in found.items()
+            }
+            for key, value in found.items():
+                if key in self._live:
+                    continue
+                if value != SWEPT:
+                    if now - self._seen[key][1] < TERM:
+                        waiting += 1
+                        continue
+                    try:
+                        self._storage.commit(Batch(cells=[(key, value, SWEPT)]))
+                    except Conflict:
+                        continue  # its owner lives
+                count, length = self.drop(key)
+                uploads, dropped, size = uploads + 1, dropped + count, size + length
+            if now > end or not wait or not waiting:
+                return Swept(uploads, dropped, size, waiting)
             safe_point()
             time.sleep(min(1.0, TERM / 10))
-
-    def _sweep(self, done: Swept) -> Swept:
-        found = dict(self.all())
-        now = time.monotonic()
-        self._seen = {
-            key: seen if (seen := self._seen.get(key)) and seen[0] == value else (value, now)
-            for key, value in found.items()
-        }
-        uploads, dropped, size, waiting = done.uploads, done.rows, done.bytes, 0
-        for key, value in found.items():
-            if key in self._live:
-                continue
-            if value != SWEPT:
-                if now - self._seen[key][1] < TERM:
-                    waiting += 1
-                    continue
-                try:
-                    self._storage.commit(Batch(cells=[(key, value, SWEPT)]))
-                except Conflict:
-                    continue  # its owner lives
-            count, length = self.drop(key)
-            uploads, dropped, size = uploads + 1, dropped + count, size + length
-        return Swept(uploads, dropped, size, waiting)
 
     def drop(self, key: bytes) -> tuple[int, int]:
         """Drop the rows of a swept pin, then its cell; how many rows and bytes."""

@@ -12,11 +12,10 @@ anything: rows that are in use could never be dropped once it has ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from holdfast.errors import HoldfastError, InvalidInputError, StillNeededError
-from holdfast.store.commit.change import Change, Target
 from holdfast.store.commit.stage import Stage, stand_on
 from holdfast.store.history.handle import LineHandle
 from holdfast.store.journal import entry as entries
@@ -25,15 +24,12 @@ from holdfast.store.journal.floor import beside_pruning
 from holdfast.store.journal.save import BEFORE
 from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names.arguments import check_text
-from holdfast.store.names.cause import cause_now
 from holdfast.store.names.items import Pruned
 from holdfast.store.names.threads import undivided
 from holdfast.store.rules.reasons import END
 from holdfast.store.tree.tree import Node
 from holdfast.store.upkeep.holds import refuse_end
 from holdfast.store.upkeep.prune import Marks, mark_all, prune_state
-
-Special = Callable[[Stage, Body], None]
 
 
 def end_line(handle: LineHandle, reason: str | None) -> Pruned:
@@ -50,14 +46,14 @@ def end_line(handle: LineHandle, reason: str | None) -> Pruned:
     # Without the right to prune: what the others use may be pruned by somebody meanwhile.
     ledger = handle.history.points.line().ledger
     beside_pruning(ledger, lambda: _check_unused(handle, handle.history.points.line()))
-    empty = _entry(handle, reason, _empty)
+    empty = handle.write(_empty, reason).sequence
     try:
         done = prune_state(
             handle, empty, keep=(), dry_run=False, reason=reason, deed=END, alone=True
         )
     except StillNeededError as why:
         raise _taken_back(handle, empty, reason, why) from None
-    _entry(handle, reason, _end, head=done.anchor)  # else somebody wrote to it meanwhile
+    handle.write(_end, reason, head=done.anchor)  # else somebody wrote to it meanwhile
     return done
 
 
@@ -81,13 +77,6 @@ def end_after(error: BaseException, line: LineHandle, reason: str) -> None:
             f"{line.scope}: the timeline {line.timeline} is left behind ({type(left).__name__}); "
             "Retention(store).end() ends it"
         )
-
-
-def _entry(
-    handle: LineHandle, reason: str | None, special: Special, head: int | None = None
-) -> int:
-    target = Target(handle.scope, handle.timeline, special=special, create=False, head=head)
-    return handle.core.run(Change([target], cause_now(reason=reason)))[0].sequence
 
 
 def _empty(stage: Stage, body: Body) -> None:
@@ -116,7 +105,7 @@ def _taken_back(
             stand_on(stage, before, empty - 1, anchors)
             _become(stage, body, before.folded(), empty - 1)
 
-        _entry(handle, reason, special, head=empty)
+        handle.write(special, reason, head=empty)
     except HoldfastError as error:  # as if somebody wrote to it since
         state = (
             f"it was left empty ({type(error).__name__}); what it was is the state at "
@@ -141,23 +130,16 @@ def _check_unused(handle: LineHandle, line: Timeline) -> None:
         if number == line.number:
             continue
         others.append(number)
-        if _merged(handle.core.timeline(ledger, name), line.number):
-            raise _needed(handle, f"{name} was merged with it")
+        at = handle.core.timeline(ledger, name).merged
+        while at:
+            *_, body = ledger.entry_at(number, at)
+            _, merged, _, _, at = body.ops[0]
+            if merged == line.number:
+                raise _needed(handle, f"{name} was merged with it")
     marks = Marks(ledger, line.number, line.sequence)
     mark_all(marks, others)
     if marks.values or marks.nodes:
         raise _needed(handle, "states of other timelines hold what was written on it")
-
-
-def _merged(line: Timeline, other: int) -> bool:
-    """Whether the newest state of a timeline has another one merged into it."""
-    at = line.merged
-    while at:
-        *_, body = line.ledger.entry_at(line.number, at)
-        _, number, _, _, at = body.ops[0]
-        if number == other:
-            return True
-    return False
 
 
 def _needed(handle: LineHandle, why: str) -> StillNeededError:

@@ -50,8 +50,8 @@ from holdfast.store.names.cause import cause_now
 from holdfast.store.names.items import Erased, ErasedSubject
 from holdfast.store.names.scope import Scope, beside
 from holdfast.store.rules.gates import GateRequest, Operation
+from holdfast.store.rules.reasons import DELETE, check_unmarked
 from holdfast.store.rules.subjects import check_subject
-from holdfast.store.upkeep.holds import refuse_held
 
 SLICE = 256
 """Rows that are read and dropped together: what bounds memory and the length of a commit."""
@@ -94,7 +94,9 @@ def erase_scope(
 def _refuse_held(main: LineHandle) -> None:
     """Refuse if a checkpoint is on hold, or may be; not where the ring says that it is erased."""
     try:
-        refuse_held(main)
+        line = main.reader.now()
+        if line is not None:
+            check_unmarked(main.core, line.ledger, line.scan, DELETE)
     except _UNREADABLE as error:
         tag = main.core.tag(b"directory", str(main.scope))
         lives = [life for _, life in _lives(main.core, b"D" + tag) if set(life) == {rowkinds.THERE}]
@@ -219,7 +221,10 @@ class _Erasure:
         if rowkinds.DELETED in life:
             last = self._opened(life[rowkinds.DELETED])[2]
         else:
-            last = self._last(number)
+            # Its state cannot be read: the highest number of an entry is that of all its rows.
+            prefix = b"E" + number.to_bytes(rowkinds.SCOPE, "big")
+            rows = each(self.storage.scan, prefix, rowkinds.after(prefix))
+            last = max((rowkinds.sequence_of(key) for key, _ in rows), default=0)
         made = entomb(self.core, key, number, last, scope_id)
         try:
             self.core.leases.commit(Batch(puts=[made], absent=[key]))
@@ -229,16 +234,6 @@ class _Erasure:
 
     def _opened(self, found: tuple[bytes, bytes]) -> Any:
         return _decode(self.core.open_row(*found))
-
-    def _last(self, number: int) -> int:
-        """The highest number of an entry, of a scope whose state cannot be read."""
-        prefix = b"T" + number.to_bytes(rowkinds.SCOPE, "big")
-        last = 0
-        for key, _ in self.storage.scan(prefix, rowkinds.after(prefix), limit=1 << 16):
-            line = b"E" + key[1:]
-            newest = self.storage.scan(line, rowkinds.after(line), limit=1, reverse=True)
-            last = max(last, *(rowkinds.sequence_of(k) for k, _ in newest), 0)
-        return last
 
     # dropping
 
@@ -321,17 +316,14 @@ class _Erasure:
             line = rowkinds.line_of(key)
             found.add(rowkinds.correlation(tag, ledger.number, line, rowkinds.sequence_of(key)))
         if (name := row_of(self.core, ledger, body)) is not None:
-            if all(self._is_erased(number) for number, _, _ in body.also):
+            if self._erased is None:
+                known = by_number(self.core).items()
+                self._erased = {n for n, (key, _) in known if key[21] == rowkinds.ERASED}
+            if self._erased.issuperset(number for number, _, _ in body.also):
                 found.add(name)
             else:
                 self.shared.add(name)
         return found
-
-    def _is_erased(self, number: int) -> bool:
-        if self._erased is None:
-            found = by_number(self.core).items()
-            self._erased = {n for n, (key, _) in found if key[21] == rowkinds.ERASED}
-        return number in self._erased
 
     def _sweep(self, tombstone: Tombstone, life: _Life) -> None:
         """The same without the entries: all rows of the two kinds are looked through."""

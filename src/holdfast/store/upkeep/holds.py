@@ -26,22 +26,20 @@ from holdfast.errors import (
     StateIntegrityError,
     StillNeededError,
 )
-from holdfast.storage.contract import Batch, Storage
+from holdfast.storage.contract import Batch
 from holdfast.storage.rows import each, pages
 from holdfast.store.history.handle import LineHandle
 from holdfast.store.journal import entry
 from holdfast.store.journal.floor import floor_of, is_stated
 from holdfast.store.journal.save import BEFORE, Save, read_save
 from holdfast.store.names import rowkinds
-from holdfast.store.names.cells import Swap, cell_at
+from holdfast.store.names.cells import cell_at
 from holdfast.store.names.items import Checkpoint, Hold, said
 from holdfast.store.names.scope import check_key
 from holdfast.store.names.threads import Breath
 from holdfast.store.rules.reasons import (
-    DELETE,
     END,
     REASONS,
-    check_unmarked,
     mark_prefix,
     marked_id,
 )
@@ -112,13 +110,6 @@ def refuse_end(line: LineHandle) -> None:
             f"{line.scope}: {line.timeline} cannot be ended because of {line.timeline}@{need.at}: "
             f"{need.text}; {need.until}"
         )
-
-
-def refuse_held(main: LineHandle) -> None:
-    """Refuse to erase a scope of which something is kept, before anything is done."""
-    line = main.reader.now()
-    if line is not None:
-        check_unmarked(main.core, line.ledger, line.scan, DELETE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,13 +201,12 @@ def marked(main: LineHandle) -> Iterator[tuple[str, Need]]:
     for name, reason in REASONS.items():
         for id_, key in marks_of(main, name) if reason.mark else ():
             at, told = int(id_.rpartition("@")[2]), str(main.reader.get(key))
-            yield id_, Need(name, at, told, partial(_actor, main, key))
 
+            def by(key: str = key) -> str:  # who put it there
+                item = main.reader.item(key)
+                return item.cause.actor or "" if item is not None else ""
 
-def _actor(main: LineHandle, key: str) -> str:
-    """Who put a mark there."""
-    item = main.reader.item(key)
-    return item.cause.actor or "" if item is not None else ""
+            yield id_, Need(name, at, told, by)
 
 
 def marked_entries(line: LineHandle) -> set[int]:
@@ -230,26 +220,11 @@ def _marked(line: LineHandle) -> Iterator[Need]:
             yield need
 
 
-def _forked(line: LineHandle) -> Iterator[Need]:
-    for info in line.on("main").history.timelines():
-        if info.parent == line.timeline:
-            yield Need("fork", info.start, by=partial(str, info.name))
-
-
 def _held(line: LineHandle) -> Iterator[Need]:
     for one in held(line, passed=[]):
         made = one.checkpoint
         by = one.operation or said(made.metadata, "recovery", "") or made.cause.actor or ""
         yield Need(one.why, made.sequence, by=partial(str, by))
-
-
-def _rested(line: LineHandle) -> Iterator[Need]:
-    for one in rests_of(line):
-        yield Need("dependency", one.sequence, by=partial(one.name, line.core))
-
-
-def _newest(line: LineHandle) -> Iterator[Need]:
-    yield Need("newest", line.history.points.line().sequence)
 
 
 def _sources(line: LineHandle) -> Iterator[Need]:
@@ -273,10 +248,16 @@ def _uploads(line: LineHandle) -> Iterator[Need]:
 
 _FIND: dict[tuple[str, ...], Callable[[LineHandle], Iterator[Need]]] = {
     ("hold", "pin", "restart"): _marked,
-    ("fork",): _forked,
+    ("fork",): lambda line: (
+        Need("fork", info.start, by=partial(str, info.name))
+        for info in line.on("main").history.timelines()
+        if info.parent == line.timeline
+    ),
     ("operation", "restore", "recovery"): _held,
-    ("dependency",): _rested,
-    ("newest",): _newest,
+    ("dependency",): lambda line: (
+        Need("dependency", one.sequence, by=partial(one.name, line.core)) for one in rests_of(line)
+    ),
+    ("newest",): lambda line: iter([Need("newest", line.history.points.line().sequence)]),
     ("source", "restored"): _sources,
     ("upload",): _uploads,
 }
@@ -355,6 +336,15 @@ class Rest(NamedTuple):
         return f"{ledger.scope} {names.get(number, 'main')}@{rowkinds.sequence_of(self.by)}"
 
 
+TOKEN = 16
+"""Bytes that say who prunes a scope, at the beginning of its cell: see `prune.Pruner`."""
+
+
+def counted(held: bytes) -> bytes:
+    """Such a cell with one more in its count: somebody came to rest on the scope, or goes on."""
+    return held[:TOKEN] + (int.from_bytes(held[TOKEN:], "big") + 1).to_bytes(8, "big")
+
+
 def rest_on(core: Core, stage: Stage, line: Timeline, sequence: int, anchors: int) -> None:
     """Let the next entry of a stage, a checkpoint, rest on an entry of another scope.
 
@@ -366,23 +356,11 @@ def rest_on(core: Core, stage: Stage, line: Timeline, sequence: int, anchors: in
     at = rowkinds.entry(line.prefix, sequence)
     by = rowkinds.entry(stage.timeline.prefix, stage.sequence + 1)
     stage.absent.append(rowkinds.anchor(other.number, line.number, anchors + 1))
-    stage.cells += notices(core.storage, other.number, at, by)
+    # Whoever prunes the other scope is told, by a count behind its token.
+    pruner = rowkinds.pruner(other.number)
+    held = cell_at(core.storage, pruner)
+    stage.cells.append((pruner, held, counted(held) if held is not None else None))
     stage.cells.append((rowkinds.rest(at, by), None, stage.ledger.tombstone))
-
-
-TOKEN = 16
-"""Bytes that say who prunes a scope, at the beginning of its cell: see `prune.Pruner`."""
-
-
-def notices(storage: Storage, scope: int, at: bytes, by: bytes) -> list[Swap]:
-    """What a commit that comes to rest on an entry expects, and tells whoever prunes its scope."""
-    key = rowkinds.pruner(scope)
-    held = cell_at(storage, key)
-    if held is None:
-        return [(key, None, None)]
-    count = int.from_bytes(held[TOKEN:], "big") + 1
-    told = held[:TOKEN] + count.to_bytes(8, "big")
-    return [(key, held, told), (rowkinds.arrival(scope, held[:TOKEN], at, by), None, by)]
 
 
 def rests_of(line: LineHandle) -> Iterator[Rest]:
@@ -420,13 +398,8 @@ def _cells(ledger: Ledger) -> Iterator[tuple[bytes, bytes, bool]]:
         for key, directory in page:
             deleted, erased, row = next(found), next(found), next(found)
             ended = deleted is not None or erased is not None
-            yield key, directory, not ended and _may_be_whole(row)
+            pruned = False
+            with suppress(StateIntegrityError):  # of what is pruned the envelope stays
+                pruned = row is not None and not entry.split_row(row)[1]
+            yield key, directory, not ended and not pruned
             breath()
-
-
-def _may_be_whole(row: bytes | None) -> bool:
-    """Of what is pruned the envelope stays; a row that is lost or damaged says nothing of it."""
-    try:
-        return row is None or bool(entry.split_row(row)[1])
-    except StateIntegrityError:
-        return True  # nobody can tell: what it rests on stays

@@ -26,7 +26,6 @@ from functools import partial
 from holdfast.errors import Conflict, InvalidInputError, StateIntegrityError
 from holdfast.storage.contract import Batch
 from holdfast.storage.rows import pages
-from holdfast.store.commit.change import Change, Target
 from holdfast.store.commit.group import Core
 from holdfast.store.commit.stage import Stage
 from holdfast.store.history.handle import LineHandle
@@ -34,10 +33,9 @@ from holdfast.store.journal import entry as entries
 from holdfast.store.journal.entry import Body
 from holdfast.store.journal.feed import LANES, FeedItem, Position, items_of
 from holdfast.store.journal.floor import Loss, Stated, hash_of, newest_told, row_print
-from holdfast.store.journal.ledger import Ledger, gone
+from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.save import read_save
 from holdfast.store.names import rowkinds
-from holdfast.store.names.cause import cause_now
 
 PAGE = 1000
 
@@ -112,29 +110,35 @@ def make_room(handle: LineHandle, last: int) -> int:
     handle.core.lanes.recovered.add(str(handle.scope))  # or nothing could be written there
     head = handle.place()[2]
     alone = len(handle.core.timelines(ledger)) == 1
-    dropped = _drop_behind(handle, head, (b"S", b"C", *((b"V", b"N") if alone else ())))
-    line = handle.history.points.line()
+    line, dropped = handle.history.points.line(), 0
+    following = rowkinds.entry(line.prefix, head + 1)
+    # Somebody has written: what is left belongs to the new entry.
+    with suppress(Conflict):
+        for kind in (b"S", b"C", *((b"V", b"N") if alone else ())):
+            prefix = rowkinds.line(kind, ledger.number, line.number)
+            low, high = rowkinds.entry(prefix, head + 1), rowkinds.after(prefix)
+            for page in pages(ledger.storage.scan, low, high, limit=PAGE):
+                drops = [key for key, _ in page]
+                handle.core.leases.commit(Batch(drops=drops, absent=[following]))
+                dropped += len(page)
     announce = _unannounced(ledger, line.number, head)
     last = max(head + (announce is not None), 0 if alone else last)
+    nodes = rowkinds.line(b"N", ledger.number, line.number)
+
+    def special(stage: Stage, body: Body) -> None:
+        """Entries that do nothing, with the numbers behind the newest one."""
+        if stage.sequence == head:
+            stage.announce = announce
+        end = min(last, stage.sequence + PAGE)
+        while True:
+            stage.finish(Body(body.time, [[entries.TAKEN]], [], body.cause))
+            low = rowkinds.entry(nodes, stage.sequence)
+            # The next commit may save the state that it rests on: its nodes lie under that number.
+            if stage.sequence >= end and not ledger.storage.scan(low, rowkinds.after(low), limit=1):
+                return
+
     while newest_entry(ledger, line.number) < last:
-        _take_numbers(handle, ledger, head, last, announce)
-    return dropped
-
-
-def _drop_behind(handle: LineHandle, head: int, kinds: tuple[bytes, ...]) -> int:
-    """Drop rows behind the newest entry; nothing is dropped once somebody has written there."""
-    line = handle.history.points.line()
-    storage, following, dropped = line.ledger.storage, rowkinds.entry(line.prefix, head + 1), 0
-    for kind in kinds:
-        prefix = rowkinds.line(kind, line.ledger.number, line.number)
-        low, high = rowkinds.entry(prefix, head + 1), rowkinds.after(prefix)
-        for page in pages(storage.scan, low, high, limit=PAGE):
-            batch = Batch(drops=[key for key, _ in page], absent=[following])
-            try:
-                handle.core.leases.commit(batch)
-            except Conflict:  # somebody has written: what is left belongs to the new entry
-                return dropped
-            dropped += len(page)
+        handle.write(special, "numbers of lost entries", ledger=ledger)
     return dropped
 
 
@@ -153,34 +157,6 @@ def _unannounced(ledger: Ledger, number: int, head: int) -> tuple[int, int, byte
     return head, read_save(plain).kind, ledger.commit_save(plain)
 
 
-def _take_numbers(
-    handle: LineHandle,
-    ledger: Ledger,
-    head: int,
-    last: int,
-    announce: tuple[int, int, bytes] | None,
-) -> None:
-    """Write entries that do nothing, with the numbers behind the newest one, up to `last`."""
-    line = rowkinds.line(b"N", ledger.number, handle.history.points.line().number)
-
-    def special(stage: Stage, body: Body) -> None:
-        if stage.ledger.number != ledger.number:
-            raise gone(ledger.scope)
-        if stage.sequence == head:
-            stage.announce = announce
-        end = min(last, stage.sequence + PAGE)
-        while True:
-            stage.finish(Body(body.time, [[entries.TAKEN]], [], body.cause))
-            nodes = rowkinds.entry(line, stage.sequence)
-            here = ledger.storage.scan(nodes, rowkinds.after(nodes), limit=1)
-            # The next commit may save the state that it rests on: its nodes lie under that number.
-            if stage.sequence >= end and not here:
-                return
-
-    target = Target(handle.scope, handle.timeline, special=special, create=False)
-    handle.core.run(Change([target], cause_now(reason="numbers of lost entries")))
-
-
 def tell(handle: LineHandle, reason: str) -> Loss | None:
     """Let a timeline tell what it has lost, if that is something; the loss that was told."""
     ledger = handle.history.points.line().ledger
@@ -190,14 +166,10 @@ def tell(handle: LineHandle, reason: str) -> Loss | None:
     handle.core.lanes.recovered.add(str(handle.scope))
 
     def special(stage: Stage, body: Body) -> None:
-        if stage.ledger.number != ledger.number:
-            raise gone(ledger.scope)
         body.ops = [lost.operation()]
         stage.finish(body)
 
-    target = Target(handle.scope, handle.timeline, special=special, create=False)
-    written = handle.core.run(Change([target], cause_now(reason=reason)))[0]
-    return lost._replace(at=written.sequence)
+    return lost._replace(at=handle.write(special, reason, ledger=ledger).sequence)
 
 
 MOST_STATED = 1000
@@ -211,8 +183,8 @@ def state_losses(handle: LineHandle, found: Iterable[tuple[str, bytes]], reason:
 
     `found`: kind and row of each finding. The newest state has to be whole: it is what stays.
     """
-    core, ledger = handle.core, handle.history.points.line().ledger
-    if core.signer is None:
+    ledger = handle.history.points.line().ledger
+    if handle.core.signer is None:
         raise InvalidInputError(
             f"{handle.scope}: a statement of loss is signed, and the signer is not here: give it "
             "(signer=, --signer)"
@@ -225,12 +197,9 @@ def state_losses(handle: LineHandle, found: Iterable[tuple[str, bytes]], reason:
         part = said[start : start + MOST_STATED]
 
         def special(stage: Stage, body: Body, part: list[Stated] = part) -> None:
-            if stage.ledger.number != ledger.number:
-                raise gone(ledger.scope)
             op = [entries.CHECKPOINT, "stated loss", "recovery", str(handle.scope)]
             body.ops = [op, [entries.SPOILT, part]]
             made.append(handle.history.signed(stage, body).id)
 
-        target = Target(handle.scope, "main", special=special, create=False)
-        core.run(Change([target], cause_now(reason=reason)))
+        handle.on("main").write(special, reason, ledger=ledger)
     return made

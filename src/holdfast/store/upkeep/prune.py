@@ -61,7 +61,7 @@ from holdfast.errors import (
     StillNeededError,
 )
 from holdfast.storage.contract import Batch
-from holdfast.storage.rows import Row, again, each, pages
+from holdfast.storage.rows import Row, again, pages
 from holdfast.store.commit.change import Change, Target
 from holdfast.store.commit.stage import Stage, node_packs
 from holdfast.store.history.handle import LineHandle
@@ -93,9 +93,11 @@ from holdfast.store.tree.tree import Element, Node, Place
 from holdfast.store.tree.value import AHEAD
 from holdfast.store.upkeep.holds import (
     TOKEN,
+    counted,
     marked_entries,
     needs,
     rests_of,
+    rests_on,
     saves_of,
     sources_of,
 )
@@ -146,6 +148,8 @@ def prune_state(
                 "each timeline is pruned by itself"
             )
     kept = None if wanted is None else {sequence for _, sequence in wanted}
+    if deed == PRUNE and kept is not None:
+        _refuse_needed(handle, last, kept)
     pruner = Pruner(points.line().ledger)
 
     def step(damaged: bool = False) -> Pruned:
@@ -171,32 +175,20 @@ def prune_state(
         raise
 
 
-def prune_by_hand(
-    handle: LineHandle,
-    before: Any,
-    *,
-    keep: Iterable[Any] | None,
-    dry_run: bool,
-    reason: str | None,
-) -> Pruned:
-    """Prune as somebody asks for it: refused if what is needed would go; see `State.prune`.
+def _refuse_needed(handle: LineHandle, last: int, kept: set[int]) -> None:
+    """Refuse what somebody asks for by hand if what is needed would go.
 
     What comes to be held meanwhile lies behind the point, where nothing goes; what is marked
     meanwhile may not, and stays, too.
     """
-    if isinstance(keep, Iterable) and not isinstance(keep, str):
-        keep = list(keep)
-        points = handle.history.points
-        last, kept = points.find(before)[1], {points.find(point)[1] for point in keep}
-        for need in needs(handle, PRUNE):
-            why = REASONS[need.reason]
-            if PRUNE in why.refused and need.at < last and need.at not in kept:
-                held = "" if why.mark else "held: "
-                raise StillNeededError(
-                    f"{handle.scope}: {handle.timeline}@{need.at} is {held}{need.text}; "
-                    f"{need.until}, or name it in keep="
-                )
-    return prune_state(handle, before, keep=keep, dry_run=dry_run, reason=reason)
+    for need in needs(handle, PRUNE):
+        why = REASONS[need.reason]
+        if PRUNE in why.refused and need.at < last and need.at not in kept:
+            held = "" if why.mark else "held: "
+            raise StillNeededError(
+                f"{handle.scope}: {handle.timeline}@{need.at} is {held}{need.text}; "
+                f"{need.until}, or name it in keep="
+            )
 
 
 class _Again(Exception):
@@ -397,7 +389,13 @@ class _Pruning:
         """Save the states that are kept, then commit the anchor."""
         rekeyed = self.ledger.next_epoch()  # nothing may be stored under a key that is retired
         bases = {at: self.old.bases[at] for at in self.kept & self.old.bases.keys()}
-        self._clear_bases(bases)
+        # Bases that no anchor names go: of one that was released, or never came to be.
+        saved = rowkinds.line(b"B", self.ledger.number, self.line.number)
+        named = self.old.bases.keys() | bases.keys()
+        for page in pages(self.storage.scan, saved, rowkinds.after(saved), limit=SLICE):
+            drops = [key for key, _ in page if rowkinds.sequence_of(key) not in named]
+            if drops:
+                self._commit(Batch(drops=drops))
         made: list[Row] = []
         for at in sorted(self.kept - bases.keys()):
             self._breath()
@@ -459,21 +457,13 @@ class _Pruning:
         if self.pruner.look() != self.cell:  # others came to rest on the scope: on what is kept?
             self.cell = self.pruner.cell
             if self.rested is not None:
-                self.rested |= self.pruner.came(self.line.number)
+                found = rests_on(self.ledger)
+                self.rested |= {one.sequence for one in found if one.timeline == self.line.number}
         came |= self._needed()
         if not self.kept.issuperset(at for at in came if self.ledger.before < at <= self.last):
             raise Conflict(f"{self.ledger.scope}: restored, forked or marked meanwhile; try again")
         if self._spared(came, stage) < self.last:
             raise Conflict(f"{self.ledger.scope}: its state rests on older entries; try again")
-
-    def _clear_bases(self, bases: dict[int, bytes]) -> None:
-        """Drop bases that no anchor names: of one that was released, or never came to be."""
-        line = rowkinds.line(b"B", self.ledger.number, self.line.number)
-        named = self.old.bases.keys() | bases.keys()
-        for page in pages(self.storage.scan, line, rowkinds.after(line), limit=SLICE):
-            drops = [key for key, _ in page if rowkinds.sequence_of(key) not in named]
-            if drops:
-                self._commit(Batch(drops=drops))
 
     def _base(self, view: Timeline) -> tuple[Row, bytes]:
         """The row of a state's saved index, and its commitment; its nodes are stored."""
@@ -482,7 +472,16 @@ class _Pruning:
         if root.count:
             self.ledger.trees.unsaved(root, nodes, self._breath)
         quiet = any_sensitive(slots_in(nodes), lambda: view.declared)
-        places = self._lay(view.sequence, nodes, quiet=quiet)
+        # Nodes are stored behind those that another attempt may have left.
+        ledger, at = self.ledger, view.sequence
+        line = rowkinds.line(b"N", ledger.number, self.line.number)
+        low, high = rowkinds.pack(line, at, rowkinds.BASES), rowkinds.pack(line, at + 1, 0)
+        found = self.storage.scan(low, high, limit=1, reverse=True)
+        ordinal = int.from_bytes(found[0][0][14:17], "big") + 1 if found else rowkinds.BASES
+        places: dict[int, Place] = {}
+        packs = node_packs(ledger, (self.line.number, at, ordinal), nodes, places, quiet=quiet)
+        while waiting := list(islice(packs, SLICE)):
+            self._commit(Batch(puts=waiting, absent=[ledger.next_epoch()]))
         place = (root.place or places[id(root)]) if root.count else 0
         self.ledger.trees.settle(nodes, places)
         save = Save(
@@ -495,19 +494,6 @@ class _Pruning:
         )
         row = self.ledger.seal_row(key, plain, self.ledger.commit_save, quiet=quiet)
         return (key, row), self.ledger.commit_save(plain)
-
-    def _lay(self, at: int, nodes: list[Node], *, quiet: bool) -> dict[int, Place]:
-        """Store nodes behind those that another attempt may have left."""
-        ledger, number = self.ledger, self.line.number
-        line = rowkinds.line(b"N", ledger.number, number)
-        low, high = rowkinds.pack(line, at, rowkinds.BASES), rowkinds.pack(line, at + 1, 0)
-        found = self.storage.scan(low, high, limit=1, reverse=True)
-        ordinal = int.from_bytes(found[0][0][14:17], "big") + 1 if found else rowkinds.BASES
-        places: dict[int, Place] = {}
-        packs = node_packs(ledger, (number, at, ordinal), nodes, places, quiet=quiet)
-        while waiting := list(islice(packs, SLICE)):
-            self._commit(Batch(puts=waiting, absent=[ledger.next_epoch()]))
-        return places
 
     # dropping
 
@@ -524,7 +510,20 @@ class _Pruning:
                 self._breath()
             if batch.swaps:
                 yield batch, sum(map(len, batch.drops))
-        for kind, stays in self._stays(marks, floor):
+
+        def place(key: bytes) -> tuple[int, int]:
+            return rowkinds.sequence_of(key), int.from_bytes(key[14:17], "big")
+
+        newest = rowkinds.anchor(self.ledger.number, marks.timeline, floor.number)
+        kept: dict[bytes, Callable[[bytes], bool]] = {
+            b"V": lambda key: place(key) in marks.values,
+            b"N": lambda key: place(key) in marks.nodes,
+            b"S": lambda _: False,
+            b"C": lambda key: rowkinds.sequence_of(key) in floor.bases,
+            b"B": lambda key: rowkinds.sequence_of(key) in floor.bases,
+            b"A": lambda key: key >= newest,
+        }
+        for kind, stays in kept.items():
             line = rowkinds.line(kind, self.ledger.number, marks.timeline)
             high = (
                 rowkinds.after(line) if kind == b"A" else rowkinds.entry(line, floor.sequence + 1)
@@ -551,22 +550,6 @@ class _Pruning:
                 yield [(key, row) for key, row in found if row is not None]
         end = rowkinds.entry(line, floor.sequence) + b"\0"
         yield from pages(self.storage.scan, rowkinds.entry(line, low), end, limit=SLICE)
-
-    def _stays(self, marks: Marks, floor: Floor) -> list[tuple[bytes, Callable[[bytes], bool]]]:
-        """For each kind of row up to the floor, which of them stay."""
-
-        def number(key: bytes) -> tuple[int, int]:
-            return rowkinds.sequence_of(key), int.from_bytes(key[14:17], "big")
-
-        newest = rowkinds.anchor(self.ledger.number, marks.timeline, floor.number)
-        return [
-            (b"V", lambda key: number(key) in marks.values),
-            (b"N", lambda key: number(key) in marks.nodes),
-            (b"S", lambda _: False),
-            (b"C", lambda key: rowkinds.sequence_of(key) in floor.bases),
-            (b"B", lambda key: rowkinds.sequence_of(key) in floor.bases),
-            (b"A", lambda key: key >= newest),
-        ]
 
     def _entry(self, batch: Batch, key: bytes, row: bytes, marks: Marks, floor: Floor) -> None:
         """Add an entry to what is dropped, and the upload that it brought, unless it stays."""
@@ -597,30 +580,26 @@ class _Pruning:
 # ---- pruner -------------------------------------------------------------------------------------
 # Who prunes a scope now, as a cell says, and who is told when something comes to rest on it.
 #
-# One prunes at a time. Others wait for it as long as they see it at work: its cell holds a beat
+# One prunes at a time. Others wait for it as long as they see it at work: its cell holds a count
 # that goes up with its commits, and beside long work without any. Where the cell stands still for
 # `TERM` seconds, by the clock of who waits, or says that it was given up, it is taken over. Nothing
 # rests on that wait: whoever lost the cell is told by its next commit, and nothing is wrong.
 
 
-PAGE = 256
-"""Cells that are read, or dropped, together."""
 BEAT, TERM = 0.2, 2.0
 """Seconds after which who prunes shows that it goes on; and how long others wait for that."""
 POLL = 0.01
 """Seconds between two looks of who waits."""
-AT_WORK, GIVEN_UP = 0, 2
-"""What the cell says of who prunes, behind the token: it goes on; or nobody is at work, and what
-was begun is to be finished."""
+NOBODY = bytes(TOKEN)
+"""The token where nobody is at work, and what was begun is to be finished."""
 
 
 class Pruner:
     """The right to prune a scope; whoever takes it next takes it away.
 
-    Its cell holds a random token(16), and behind that, once there is anything to say, state(1),
-    beat(3) and count(4): how often somebody came to rest on the scope since (`notices`), for what
-    was found to be needed before that may no longer be all. What came is named by cells of their
-    own, so that nothing else has to be read in the commit that asks.
+    Its cell holds a random token(16), and behind that a count(8), which goes up while it works, and
+    when somebody came to rest on the scope (`holds`), for what was found to be needed before that
+    may no longer be all.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -641,31 +620,30 @@ class Pruner:
         Whoever had it before is told by its next commit. Who has it still, and begins anew, keeps
         it.
         """
-        again(self._take, f"{self._ledger.scope}: others prune it, too; try again", times=ATTEMPTS)
 
-    def _take(self) -> None:
-        held = self._free()
-        if held is not None and self._is_mine(held):
-            self.cell = held
-            return
-        self.cell, tombstone = os.urandom(TOKEN), [self._ledger.tombstone]
-        self._taken = True  # or it may be, whatever comes of the commit
-        self._storage.commit(Batch(cells=[(self.key, held, self.cell)], absent=tombstone))
-        self.inherited = held is not None
-        self._forget(mine=False)  # of others who were cut short
+        def step() -> None:
+            held = self._free()
+            if held is not None and self._is_mine(held):
+                self.cell = held
+                return
+            self.cell, tombstone = os.urandom(TOKEN), [self._ledger.tombstone]
+            self._taken = True  # or it may be, whatever comes of the commit
+            self._storage.commit(Batch(cells=[(self.key, held, self.cell)], absent=tombstone))
+            self.inherited = held is not None
+
+        again(step, f"{self._ledger.scope}: others prune it, too; try again", times=ATTEMPTS)
 
     def _free(self) -> bytes | None:
         """What the cell holds once who has it is done, has given it up, or stands still."""
-        since, shown = time.monotonic(), (b"", 0)
+        since, shown = time.monotonic(), b""
         while True:
             if self._ledger.erased():
                 raise gone(self._ledger.scope)
             held = cell_at(self._storage, self.key)
-            if held is None or self._is_mine(held) or _said(held)[0] == GIVEN_UP:
+            if held is None or self._is_mine(held) or held.startswith(NOBODY):
                 return held
-            before, shown = shown, (held[:TOKEN], _said(held)[1])
-            if shown != before:
-                since = time.monotonic()
+            if held != shown:
+                since, shown = time.monotonic(), held
             elif time.monotonic() - since > TERM:
                 return held
             safe_point()
@@ -677,7 +655,7 @@ class Pruner:
     def beat(self) -> None:
         """Show now and then that it goes on, beside work that commits nothing."""
         if self._taken and self._is_due():
-            self._commit(Batch(absent=[self._ledger.tombstone]), leave=False)
+            self.commit(Batch())
 
     def _is_due(self) -> bool:
         return time.monotonic() - self._shown > BEAT
@@ -689,44 +667,19 @@ class Pruner:
         """
         with suppress(HoldfastError):
             if self._taken:
-                new = _saying(self.look(), GIVEN_UP)
-                self._storage.commit(Batch(cells=[(self.key, self.cell, new)]))
-
-    def commit(self, batch: Batch) -> bool:
-        """Commit, if it is still the one who prunes; False if rows were sealed again meanwhile."""
-        batch.absent.append(self._ledger.tombstone)
-        return self._commit(batch, leave=False)
+                self._storage.commit(Batch(cells=[(self.key, self.look(), NOBODY)]))
 
     def leave(self) -> None:
         """All is pruned."""
-        self._commit(Batch(), leave=True)
+        self.commit(Batch(), leave=True)
         self._taken = False
-        self._forget(mine=True)
 
-    def came(self, timeline: int) -> set[int]:
-        """Entries of a timeline that others came to rest on since it was taken."""
-        mine = rowkinds.arrivals(self._ledger.number, self.cell[:TOKEN])
-        cells = each(self._storage.cells, mine, rowkinds.after(mine), limit=PAGE)
-        named = (rowkinds.arrived_at(key) for key, _ in cells)
-        return {sequence for line, sequence in named if line == timeline}
-
-    def _forget(self, *, mine: bool) -> None:
-        """Drop what came while it pruned, or what others left."""
-        own = rowkinds.arrivals(self._ledger.number, self.cell[:TOKEN])
-        low = own if mine else self.key + b"\0"
-        high = rowkinds.after(own if mine else self.key)
-        for page in pages(self._storage.cells, low, high, limit=PAGE):
-            over = [(key, by, None) for key, by in page if mine or not key.startswith(own)]
-            with suppress(Conflict):  # somebody else was faster
-                self._storage.commit(Batch(cells=[*over]))
-
-    def _commit(self, batch: Batch, *, leave: bool) -> bool:
+    def commit(self, batch: Batch, *, leave: bool = False) -> bool:
+        """Commit, if it is still the one who prunes; False if rows were sealed again meanwhile."""
+        batch.absent.append(self._ledger.tombstone)
         asked = batch.cells
         for _ in range(ATTEMPTS):
-            new = self.cell
-            if self._is_due():
-                state, beat, _ = _said(new)
-                new = _saying(new, state, (beat + 1) % (1 << 24))
+            new = counted(self.cell) if self._is_due() else self.cell
             batch.cells = [*asked, (self.key, self.cell, None if leave else new)]
             try:
                 commit_beside(self._storage, batch)
@@ -762,19 +715,6 @@ class Working(Breath):
     def __call__(self) -> None:
         super().__call__()
         self._pruner.beat()
-
-
-def _said(held: bytes) -> tuple[int, int, int]:
-    """(state, beat, count) of a cell."""
-    rest = held[TOKEN:].rjust(8, b"\0")
-    return rest[0], int.from_bytes(rest[1:4], "big"), int.from_bytes(rest[4:], "big")
-
-
-def _saying(held: bytes, state: int, beat: int | None = None) -> bytes:
-    """A cell with another state, and beat if one is given."""
-    _, before, count = _said(held)
-    beats = before if beat is None else beat
-    return held[:TOKEN] + bytes([state]) + beats.to_bytes(3, "big") + count.to_bytes(4, "big")
 
 
 # ---- mark ---------------------------------------------------------------------------------------

@@ -14,9 +14,10 @@ engine's logs. Cut short, it is done again: what has the new key already is pass
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -32,7 +33,7 @@ from holdfast.seal import rotation
 from holdfast.seal.keys import KeySource, key_for
 from holdfast.seal.ring import ID, RETIRED, SCOPE, SUBJECT, Ring, epoch_of, generation_of, scope_of
 from holdfast.storage.contract import Batch
-from holdfast.storage.rows import Row, again, each, pages
+from holdfast.storage.rows import again, each, pages
 from holdfast.store.commit.change import Change, Target
 from holdfast.store.commit.group import Core
 from holdfast.store.commit.stage import Stage
@@ -90,7 +91,25 @@ def rotate_scope(handle: StoreHandle, scope: Scope | str) -> int:
         if ring.add_epoch(ledger.id, epoch) is None:
             raise gone(line.scope)
         ledger.seal.know(epoch)
-        core.run(_announcement(core, ledger, epoch))
+        # An entry on every timeline that is not ended, and the row that forks look at.
+        known, lines = core.timelines(ledger), core.lines(ledger)
+        if not lines:
+            raise ledger.damage(rows.line(b"T", ledger.number, 0), "it is missing")
+        key = rows.epoch(ledger.number, epoch)
+        # A timeline that is forked meanwhile would not hear of it: then nothing is done.
+        next_line = rows.line(b"T", ledger.number, known[-1][0] + 1)
+
+        def special(stage: Stage, body: Body) -> None:
+            body.ops = [[entry.REKEY, epoch]]
+            stage.finish(body)
+            if stage.timeline.number == lines[-1][0]:
+                row = ledger.seal_row(key, _encode(core.clock.claimed()), ledger.commit_line)
+                stage.rows.append((key, row))
+                stage.absent += [key, next_line]
+
+        names = [name for _, name, _, _ in lines]
+        targets = [Target(ledger.scope, name, special=special, create=False) for name in names]
+        core.run(Change(targets, cause_now()))
         return epoch
 
     return again(step, f"{line.scope}: other writers were always faster; try again")
@@ -126,27 +145,6 @@ def _announced(core: Core, ledger: Ledger) -> int:
     prefix = rows.epoch(ledger.number, 0)[:7]
     found = core.storage.scan(prefix, rows.after(prefix), limit=1, reverse=True)
     return int.from_bytes(found[0][0][7:], "big") if found else 1
-
-
-def _announcement(core: Core, ledger: Ledger, epoch: int) -> Change:
-    """An entry on every timeline that is not ended, and the row that forks look at."""
-    known, lines = core.timelines(ledger), core.lines(ledger)
-    if not lines:
-        raise ledger.damage(rows.line(b"T", ledger.number, 0), "it is missing")
-    key = rows.epoch(ledger.number, epoch)
-    # A timeline that is forked meanwhile would not hear of it: then nothing is done.
-    next_line = rows.line(b"T", ledger.number, known[-1][0] + 1)
-
-    def special(stage: Stage, body: Body) -> None:
-        body.ops = [[entry.REKEY, epoch]]
-        stage.finish(body)
-        if stage.timeline.number == lines[-1][0]:
-            row = ledger.seal_row(key, _encode(core.clock.claimed()), ledger.commit_line)
-            stage.rows.append((key, row))
-            stage.absent += [key, next_line]
-
-    targets = [Target(ledger.scope, name, special=special, create=False) for _, name, _, _ in lines]
-    return Change(targets, cause_now())
 
 
 def reseal_scope(handle: StoreHandle, scope: Scope | str) -> Resealed:
@@ -189,42 +187,35 @@ class _Resealing:
         Damage in one row does not keep the others from it, but it keeps the old key.
         """
         before = self.rows
-        damage: Exception | None = None
+        damage: list[Exception] = []
         number = self.ledger.number.to_bytes(rows.SCOPE, "big")
         for kind in rows.OF_SCOPE:
             low, high = kind + number, rows.after(kind + number)
             for page in pages(self.storage.scan, low, high, limit=SLICE):
                 safe_point()
-                damage = self._slice(page) or damage
-        if damage is not None:
-            raise damage
+                step = partial(self._slice, [key for key, _ in page], damage)
+                # Again if somebody else reseals the scope, too, or erases it.
+                again(step, f"{self.ledger.scope}: others were always faster; try again")
+        if damage:
+            raise damage[-1]
         return self.rows - before
 
-    def _slice(self, page: Sequence[Row]) -> Exception | None:
-        damage: Exception | None = None
-        keys, first = [key for key, _ in page], [page]
-
-        def step() -> None:  # again if somebody else reseals the scope, too, or erases it
-            nonlocal damage
-            swaps: list[tuple[bytes, bytes, bytes]] = []
-            found = first.pop() if first else zip(keys, self.storage.get(keys), strict=True)
-            for key, row in found:
-                try:
-                    new = sealed_again(self.ledger, key, row, self.epoch) if row else None
-                except (DamagedRecordError, KeyMissingError) as error:  # others do not wait for it
-                    damage = self.ledger.damage(key, f"{error}; the old key stays")
-                    continue
-                if row is not None and new is not None:
-                    swaps.append((key, row, new))
-            if self.ledger.erased():
-                raise gone(self.ledger.scope)
-            if swaps:
-                self.core.leases.commit(Batch(swaps=swaps, absent=[self.ledger.tombstone]))
-            self.rows += len(swaps)
-            self.bytes += sum(len(new) for _, _, new in swaps)
-
-        again(step, f"{self.ledger.scope}: others were always faster; try again")
-        return damage
+    def _slice(self, keys: list[bytes], damage: list[Exception]) -> None:
+        swaps: list[tuple[bytes, bytes, bytes]] = []
+        for key, row in zip(keys, self.storage.get(keys), strict=True):
+            try:
+                new = sealed_again(self.ledger, key, row, self.epoch) if row else None
+            except (DamagedRecordError, KeyMissingError) as error:  # others do not wait for it
+                damage.append(self.ledger.damage(key, f"{error}; the old key stays"))
+                continue
+            if row is not None and new is not None:
+                swaps.append((key, row, new))
+        if self.ledger.erased():
+            raise gone(self.ledger.scope)
+        if swaps:
+            self.core.leases.commit(Batch(swaps=swaps, absent=[self.ledger.tombstone]))
+        self.rows += len(swaps)
+        self.bytes += sum(len(new) for _, _, new in swaps)
 
 
 # ---- keyring ------------------------------------------------------------------------------------
