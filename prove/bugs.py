@@ -413,7 +413,7 @@ BUGS = (
     Bug(
         "verify takes what was written meanwhile for damage",
         "store/proof/verify_rows.py",
-        """        self.catch_up()
+        """        self.run()
         return self._heads.get((scope, timeline), _NOTHING)[0]
 """,
         """        return self._heads.get((scope, timeline), _NOTHING)[0]

@@ -254,7 +254,7 @@ class _Run(Verification):
         self.whole = False
 
     def _scope(self, ledger: Ledger, start: tuple[str, int, int, int]) -> None:
-        self.feed.catch_up()  # before anything of the scope is read: all that it names is there
+        self.feed.run()  # before anything of the scope is read: all that it names is there
         try:
             lines = find_timelines(self, ledger)
         except DataKeyRemovedError as error:  # nothing of the scope can be read
@@ -262,7 +262,7 @@ class _Run(Verification):
             self.find("damage", "timeline", str(error), str(ledger.scope))
             return
         floors = find_floors(self, ledger, lines)
-        self.feed.catch_up()  # the anchors that were found are among what is looked at
+        self.feed.run()  # the anchors that were found are among what is looked at
         for number in sorted(set(lines) - self.feed.lines[ledger.number] - {0}):
             key = rowkinds.line(b"T", ledger.number, number)
             message = "nothing made this timeline: the feed names no entry of it"

@@ -202,8 +202,7 @@ def check_correlations(check: Verification) -> None:
     for key, row in each(check.core.storage.scan, b"R", b"S"):
         number = int.from_bytes(key[17:23], "big")
         if rowkinds.row_kind(key) is None or row:
-            what, scope = rowkinds.ROW[b"R"].stray, check.directory.name_of(number)
-            check.find("unaccounted", rowkinds.describe(key), what, scope, row=key)
+            check.row("unaccounted", key, rowkinds.ROW[b"R"].stray)
         elif not check.directory.is_known(number):
             check.directory.stray(key, number, rowkinds.ROW[b"R"].stray)
         else:
@@ -269,10 +268,9 @@ def check_noted(check: Verification, ledger: Ledger, line: int, sequence: int, b
     by = rowkinds.entry(rowkinds.line(b"E", ledger.number, line), sequence)
     for noted in depends_in(check.core.codec.decode(op[6])):
         at = _noted_at(check.core, *noted)
-        key = rowkinds.rest(at, by) if at else b""
-        if not key or cell_at(check.core.storage, key) is not None:
-            continue
-        if not check.directory.ends_now(ledger):
+        key = rowkinds.rest(at, by)
+        missing = at and cell_at(check.core.storage, key) is None
+        if missing and not check.directory.ends_now(ledger):
             message = "it is missing: retention would not keep what the checkpoint rests on"
             check.find("damage", rowkinds.describe(key), message)
 
@@ -386,10 +384,6 @@ class DirectoryCheck:
             self.look_again()
         return number in self._known
 
-    def name_of(self, number: int) -> str:
-        """The scope of a number; empty if there was none when the directory was read."""
-        return next((str(one.scope) for one in self.ledgers if one.number == number), "")
-
     def stray(self, key: bytes, number: int, message: str) -> None:
         """Find a row of a scope that is not there."""
         if self.is_known(number):
@@ -453,8 +447,8 @@ class FeedCheck:
         self.lines: defaultdict[int, set[int]] = defaultdict(set)
         """Timelines of each scope that the feed names."""
 
-    def run(self, witness: Witness | None) -> None:
-        """Read all lanes, and compare them with what a witness saw."""
+    def run(self, witness: Witness | None = None) -> None:
+        """Read what was committed since the last time, and compare it with what a witness saw."""
         for lane in range(LANES):
             expected = witness.lanes.get(lane) if witness is not None else None
             self._read(lane, expected)
@@ -462,11 +456,6 @@ class FeedCheck:
             if expected is not None and number < expected[0]:
                 message = f"the witness saw {expected[0]} commits, only {number} are here"
                 self._check.find("witness", f"feed lane {lane}", f"{message}: it was put back")
-
-    def catch_up(self) -> None:
-        """Read what was committed since."""
-        for lane in range(LANES):
-            self._read(lane, None)
 
     def judged(self, scope: int, timeline: int) -> Head:
         """The newest entry of a timeline that is known of now: that is what it is judged by."""
@@ -479,12 +468,12 @@ class FeedCheck:
 
     def newest(self, scope: int, timeline: int) -> int:
         """The number of the newest entry of a timeline, as of this moment."""
-        self.catch_up()
+        self.run()
         return self._heads.get((scope, timeline), _NOTHING)[0]
 
     def moved(self) -> bool:
         """Whether something was committed that has not been looked at; nothing is of the erased."""
-        self.catch_up()
+        self.run()
         erased = self._check.directory.erased
         return any(
             found[0] > self._judged.get(line, _NOTHING)[0]
