@@ -2085,8 +2085,8 @@ BUGS = (
     Bug(
         "a request that was at work and counts as never tried",
         "runtime/requests.py",
-        '        if kept["active"]:\n',
-        "        if tries:\n",
+        "            if active:  # as one",
+        "            if tries:  # as one",
         "tests/runtime/test_requests.py::test_what_waits_in_memory_is_kept_at_the_end_and_comes_back_once",
     ),
     Bug(

@@ -111,7 +111,7 @@ def test_conversations_are_found_in_the_files_of_sessions(tmp_path: Path, tickin
 
 @pytest.mark.spec("S134", "S101")
 def test_lines_that_are_no_json_are_counted_and_hide_no_other(tmp_path: Path) -> None:
-    said(tmp_path, "s", {"n": 1}, "{broken", "[1]", "", {"n": 2}, json.dumps({"x": "y" * 2**20}))
+    said(tmp_path, "s", {"n": 1}, "{broken", "[1]", "", {"n": 2}, "[" * 10**5)
     with (tmp_path / "s.jsonl").open("a") as file:
         file.write('{"n": 3}\n{"n": 4')
     index = Conversations(tmp_path)

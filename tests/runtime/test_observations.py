@@ -382,4 +382,4 @@ def test_events_about_observations_are_not_observed(world: World) -> None:
 def test_made_from_what_it_is_made_of(world: World) -> None:
     with pytest.raises(InvalidInputError, match="same face"):
         Observations(world.entities, "log")  # type: ignore[arg-type]
-    assert isinstance(next(world.observations._infos(), None), ObserverInfo | None)
+    assert isinstance(next(iter(world.observations._infos()), None), ObserverInfo | None)

@@ -64,7 +64,7 @@ def test_requests_are_answered_in_the_order_of_their_session(
         tickets = [r.submit("s", n) for n in range(1, 8)]
         assert [r.result(one, timeout=30) for one in tickets] == [-n for n in range(1, 8)]
         assert order == list(range(1, 8))
-        assert r.result(f"s/{tickets[2].id}", timeout=30) == -3, "kept"
+        assert r.result(tickets[2], timeout=30) == -3, "kept"
         until(lambda: r.sessions() == [])
         assert r.waiting("s") == []
         assert r.active() == {}

@@ -29,7 +29,7 @@ HOMES = {
     "holdfast.runtime.life_cycle": "Runtime handles",
     "holdfast.runtime.observations": "Observations",
     "holdfast.runtime.queue": "Queue",
-    "holdfast.runtime.requests": "Request RequestTicket Requests",
+    "holdfast.runtime.requests": "Request Requests",
 }
 __all__ = names_of(HOMES)
 __getattr__, __dir__ = lazy(__name__, HOMES)

@@ -24,7 +24,6 @@ from holdfast.runtime.events import EventSubscription
 from holdfast.runtime.life_cycle import Runtime as Runtime
 from holdfast.runtime.life_cycle import handles as handles
 from holdfast.runtime.requests import Request as Request
-from holdfast.runtime.requests import RequestTicket as RequestTicket
 from holdfast.store.names.items import Page
 from holdfast.store.state_async import State, View
 from holdfast.store.store_async import Store
@@ -339,15 +338,16 @@ class Requests:
         """Begin to work at what waits, until `stop` or the end of the store."""
     async def stop(self) -> None:
         """Take up no more; what is at work has its end, up to its time limit."""
-    async def submit(self, session: str, content: Any, *, id: str | None = None) -> RequestTicket:
-        """Put a request behind those of its session; durable when this returns.
+    async def submit(self, session: str, content: Any, *, id: str | None = None) -> str:
+        """Put a request behind those of its session; durable when this returns. Gives its ticket,
+        `SESSION/ID`.
 
         Under an `id` it is one request, however often it is submitted.
         """
-    async def result(self, ticket: RequestTicket | str, *, timeout: float | None = None) -> Any:
+    async def result(self, ticket: str, *, timeout: float | None = None) -> Any:
         """The answer of a request, which is waited for; `TimeoutError` after `timeout` seconds.
 
-        `RequestFailedError` if it has failed for good. A ticket may be written `SESSION/ID`.
+        `RequestFailedError` if it has failed for good.
         """
     def active(self) -> dict[str, Request]:
         """Requests that are at work in this process, by their ids."""

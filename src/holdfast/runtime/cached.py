@@ -26,8 +26,6 @@ from holdfast.errors import (
 from holdfast.store.names.arguments import check_function, check_seconds, check_text, read_yaml
 
 _T = TypeVar("_T")
-MOST_LINE = 1 << 20
-"""Bytes of one line of a log; longer ones are counted and not read."""
 
 
 class Cached(Generic[_T]):
@@ -126,17 +124,12 @@ class Conversations:
 
 
 def _lines(path: Path) -> Iterable[dict[str, Any] | None]:
-    """The objects of a file, None for a line that is none; a last line that is being written."""
+    """The objects of a file; None for a line that is none, as a last one that is being written."""
     with path.open("rb") as file:
-        while line := file.readline(MOST_LINE + 1):
-            if not line.strip():
-                continue
-            whole = len(line) <= MOST_LINE
-            while not line.endswith(b"\n") and (rest := file.readline(MOST_LINE)):
-                line, whole = rest, False
+        for line in filter(bytes.strip, file):
             try:
-                value = json.loads(line) if whole else None
-            except ValueError:
+                value = json.loads(line)
+            except (ValueError, RecursionError):
                 value = None
             yield value if isinstance(value, dict) else None
 

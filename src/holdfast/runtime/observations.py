@@ -20,6 +20,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from holdfast.errors import InvalidInputError, MissingError
@@ -199,8 +200,8 @@ class Observations:
     @writes
     def unsubscribe(self, id: str) -> bool:
         """End a subscription; whether it was there."""
-        for known in list(self._by_target.values()):
-            with self._lock:
+        with self._lock:
+            for known in self._by_target.values():
                 known.pop(id, None)
         return self._entities.delete(id)
 
@@ -221,10 +222,9 @@ class Observations:
         with self._lock:
             self._by_target.setdefault(info.target, {})[info.id] = info
 
-    def _infos(self) -> Iterator[ObserverInfo]:
+    def _infos(self) -> Iterable[ObserverInfo]:
         with self._lock:
-            found = [one for known in self._by_target.values() for one in known.values()]
-        return iter(found)
+            return [one for known in self._by_target.values() for one in known.values()]
 
     # observing
 
@@ -315,15 +315,14 @@ class Observations:
         """Observations that were told (`observe:begin`), the newest first; 1,000 at most."""
         check_count(limit, "limit")
         fit = Patterns(events).fit
-        found = []
-        for one in self._log.query("observe:begin", limit=None, reverse=True):
-            data = one.data
-            if observer in (None, data["observer"]) and target in (None, data["target"]):
-                if fit(data["event"]):
-                    found.append(one)
-                if len(found) >= min(limit, MOST_QUERIED):
-                    break
-        return found
+        found = (
+            one
+            for one in self._log.query("observe:begin", limit=None, reverse=True)
+            if observer in (None, one.data["observer"]) and target in (None, one.data["target"])
+        )
+        return list(
+            islice((one for one in found if fit(one.data["event"])), min(limit, MOST_QUERIED))
+        )
 
     @writes
     def replay(
@@ -362,26 +361,23 @@ class Observations:
         """What the newest 1,000 observations say: `frequency`, `errors` or `performance`."""
         if what not in ("frequency", "errors", "performance"):
             raise InvalidInputError("analyze takes frequency, errors or performance")
-        ends: dict[str, Event] = {}
-        for one in self._log.query("observe:end", limit=None, reverse=True):
-            ends.setdefault(one.data["observation_id"], one)
+        ended = self._log.query("observe:end", limit=None)
+        ends = {one.data["observation_id"]: one for one in ended}
         begun = self.query(observer=observer, target=target, limit=MOST_QUERIED)
-        pairs = [(one, ends.get(one.data["observation_id"])) for one in begun]
         if what == "frequency":
-            counts = Counter(one.data["event"] for one, _ in pairs)
+            counts = Counter(one.data["event"] for one in begun)
             span = begun[0].timestamp - begun[-1].timestamp if len(begun) > 1 else 0.0
             rate = len(begun) / span if span > 0 else float(len(begun))
             return {"total": len(begun), "events": dict(counts), "per_second": rate}
+        over = [(one, end) for one in begun if (end := ends.get(one.data["observation_id"]))]
         if what == "errors":
-            failed = [(a, b) for a, b in pairs if b is not None and b.data.get("error")]
-            counts = Counter(b.data["error"] for _, b in failed if b is not None)
-            share = len(failed) / len(pairs) if pairs else 0.0
-            return {"total": len(failed), "errors": dict(counts), "rate": share}
+            failed = Counter(end.data["error"] for _, end in over if end.data.get("error"))
+            total = failed.total()
+            return {"total": total, "errors": dict(failed), "rate": total / max(1, len(begun))}
         took: dict[str, list[float]] = {}
-        for one, over in pairs:
-            if over is not None:
-                length = over.data.get("duration_ms", (over.timestamp - one.timestamp) * 1000)
-                took.setdefault(one.data["event"], []).append(length)
+        for one, end in over:
+            length = end.data.get("duration_ms", (end.timestamp - one.timestamp) * 1000)
+            took.setdefault(one.data["event"], []).append(length)
         return {
             name: {"count": len(some), "mean_ms": sum(some) / len(some), "max_ms": max(some)}
             for name, some in took.items()

@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.errors import InvalidInputError
 from holdfast.runtime.entities import check_name
 from holdfast.runtime.runtime_records import QUEUES
-from holdfast.store.inner import ChangeParts, ScopedChange, check_ttl, handle_of, own_step
+from holdfast.store.inner import ChangeParts, check_ttl, handle_of, own_step
 from holdfast.store.names.arguments import check_count
 from holdfast.store.names.face import faced, here, writes
 from holdfast.store.state import State
@@ -58,7 +58,7 @@ class Queue:
         seconds = check_ttl(ttl) / 1e6 if ttl is not None else None
         until = self._now() + seconds if seconds is not None else None
         kept = [{"item": one, "until": until} for one in items]
-        own_step(self._handle, lambda parts: self._part(parts).extend(self._items, kept))
+        own_step(self._handle, lambda parts: parts.part(self._handle).extend(self._items, kept))
         return self._handle.reader.length(self._items)
 
     @writes
@@ -69,7 +69,7 @@ class Queue:
         def note(parts: ChangeParts) -> list[Any]:
             # Who else pops changes this number, and only then is the front another one: pushing
             # goes on meanwhile.
-            part = self._part(parts)
+            part = parts.part(self._handle)
             popped = part.get(self._popped, 0)
             found, passed = self._front(count)
             if passed:
@@ -98,7 +98,7 @@ class Queue:
         """Remove all items; tells how many there were, expired ones included."""
 
         def note(parts: ChangeParts) -> int:
-            part = self._part(parts)
+            part = parts.part(self._handle)
             there = part.length(self._items)
             part.delete(self._items)
             return there
@@ -109,7 +109,7 @@ class Queue:
     def expire(self, ttl: float | timedelta) -> None:
         """Let all that is there, and what is pushed until then, end after some time."""
         check_ttl(ttl)
-        own_step(self._handle, lambda parts: self._part(parts).expire(self._items, ttl))
+        own_step(self._handle, lambda parts: parts.part(self._handle).expire(self._items, ttl))
 
     def _front(self, count: int) -> tuple[list[Any], int]:
         """Items from the front on, and how many were looked at: expired ones are passed over."""
@@ -123,9 +123,6 @@ class Queue:
                     if len(found) == count:
                         break
         return found, start
-
-    def _part(self, parts: ChangeParts) -> ScopedChange:
-        return parts.part(self._handle)
 
     def _now(self) -> float:
         return self._handle.core.clock.checked() / 1e6

@@ -15,7 +15,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -41,7 +41,6 @@ from holdfast.store.inner import (
     Book,
     ChangeParts,
     Lease,
-    LineHandle,
     Operation,
     ScopedChange,
     StoreHandle,
@@ -71,14 +70,6 @@ LINGER = 0.5
 """Seconds for which a session's lease is kept once nothing of it is due."""
 LEASE = 30.0
 """Seconds after which another machine takes up the sessions of one that is not heard of."""
-
-
-@dataclass(frozen=True, slots=True)
-class RequestTicket:
-    """A request that was submitted."""
-
-    session: str
-    id: str
 
 
 @dataclass(slots=True)
@@ -195,34 +186,41 @@ class Requests:
     # asking
 
     @writes
-    def submit(self, session: str, content: Any, *, id: str | None = None) -> RequestTicket:
-        """Put a request behind those of its session; durable when this returns.
+    def submit(self, session: str, content: Any, *, id: str | None = None) -> str:
+        """Put a request behind those of its session; durable when this returns. Gives its ticket,
+        `SESSION/ID`.
 
         Under an `id` it is one request, however often it is submitted.
         """
         session = check_id(session)
-        ticket = RequestTicket(session, check_id(id) if id is not None else secrets.token_hex(8))
-        self._post(ticket, content)
+        id = check_id(id) if id is not None else secrets.token_hex(8)
+        self._post(session, id, content)
         with self._lock:
             self._due[session] = 0.0
         self._background.wake()
-        return ticket
+        return f"{session}/{id}"
 
     def _post(
-        self, ticket: RequestTicket, content: Any, kept: Mapping[str, Any] | None = None
+        self, session: str, id: str, content: Any, *, tries: int = 0, active: bool = False
     ) -> None:
-        line = handle_of(self._store.session(ticket.session))
+        line = handle_of(self._store.session(session))
 
         def send() -> None:
-            parts = own_change(self._store, id=f"request/{ticket.session}/{ticket.id}")
+            parts = own_change(self._store, id=f"request/{session}/{id}")
             part, index = parts.part(line), parts.part(self._index)
-            if kept is not None:
-                self._note_tries(line, part, kept)
-            post(line, part, content, "requests", ticket.id)
+            box = Box(line, part)
+            number = str(Standing(box).first + part.length(MESSAGES) + 1) if tries or active else ""
+            if tries:
+                box.page(box.tries).put(number, FailedRecord(count=tries, id=id))
+            if active:  # as one that was interrupted: who begins with the session counts it
+                more = self._retry.again(RESTART, tries + 1)
+                begun = BegunRecord(id=id, attempt=tries + 1, again=more, wait=0.0)
+                box.page(box.begun).put(number, begun)
+            post(line, part, content, "requests", id)
             wanted = keep.Keep(count=0)
             if wanted not in self._index.reader.declared().all:
                 index.set(wanted.key, wanted.data())
-            index.set(PENDING + ticket.session, ticket.id)
+            index.set(PENDING + session, id)
             part.looked = True  # sent again it has another time, and is the same request
             plan = parts.plan()
             assert plan is not None
@@ -233,31 +231,29 @@ class Requests:
         again(send)
 
     @steps
-    def result(self, ticket: RequestTicket | str, *, timeout: float | None = None) -> Steps[Any]:
+    def result(self, ticket: str, *, timeout: float | None = None) -> Steps[Any]:
         """The answer of a request, which is waited for; `TimeoutError` after `timeout` seconds.
 
-        `RequestFailedError` if it has failed for good. A ticket may be written `SESSION/ID`.
+        `RequestFailedError` if it has failed for good.
         """
         check_seconds(timeout, "timeout")
-        if isinstance(ticket, str):
-            session, _, id = ticket.rpartition("/")
-            ticket = RequestTicket(check_id(session), check_id(id))
+        session, id = map(check_id, str(ticket).rpartition("/")[::2])
         end = time.monotonic() + timeout if timeout is not None else None
-        book, mailbox = self._book(ticket.session), self._mailbox(ticket.session)
+        book, mailbox = self._book(session), self._mailbox(session)
 
         def answer() -> RequestRecord | Letter | None:
-            aside = (one for one in mailbox.set_aside() if one.id == ticket.id)
-            return book.get(f"done/{ticket.id}") or next(aside, None)
+            aside = (one for one in mailbox.set_aside() if one.id == id)
+            return book.get(f"done/{id}") or next(aside, None)
 
         while (found := answer()) is None:
             left = end - time.monotonic() if end is not None else LOOK
             if left <= 0:
-                raise TimeoutError(f"{ticket.session}/{ticket.id} was not answered in time")
+                raise TimeoutError(f"{ticket} was not answered in time")
             yield wait(self._core.lanes.bell, lambda: answer() is not None, min(left, LOOK))
         if isinstance(found, Letter):
             error = found.kind or found.error
             raise RequestFailedError(
-                f"session:{ticket.session}: the request {ticket.id} has failed {found.tries} "
+                f"session:{session}: the request {id} has failed {found.tries} "
                 f"times, the last time with {error}; look at it with mailbox.set_aside()",
                 error,
                 found.tries,
@@ -279,12 +275,10 @@ class Requests:
 
     def sessions(self) -> list[str]:
         """Sessions that have requests which are not answered."""
-        found = []
-        for key, mark in self._index.reader.items(PENDING, None, "", False):
-            desk = self._desks.get(key.removeprefix(PENDING))
-            if desk is None or desk.mark != mark:
-                found.append(key.removeprefix(PENDING))
-        return found
+        found = self._index.reader.items(PENDING, None, "", False)
+        waiting = ((key.removeprefix(PENDING), mark) for key, mark in found)
+        desks = self._desks
+        return [one for one, mark in waiting if getattr(desks.get(one), "mark", None) != mark]
 
     def _mailbox(self, session: str) -> Mailbox:
         return Mailbox(self._store.session(session), retry=self._retry)
@@ -382,7 +376,7 @@ class Requests:
         except LeaseLostError:
             raise
         except Exception:  # it is counted by the mailbox, which tries it again or sets it aside
-            return None
+            pass
         return None
 
     def _leave(self, sessions: list[str]) -> None:
@@ -423,17 +417,5 @@ class Requests:
     def restore(self, kept: Any) -> None:
         """Take up again what was kept; what was at work counts as failed, with `daemon_restart`."""
         for one in kept if self._memory and kept else ():
-            self._post(RequestTicket(one["session"], one["id"]), one["content"], one)
+            self._post(**one)
         self._background.wake()
-
-    def _note_tries(self, line: LineHandle, part: ScopedChange, kept: Mapping[str, Any]) -> None:
-        """Note how often a letter was tried that goes into a mailbox; if it was at work, as one
-        that was interrupted, which whoever begins with the session counts."""
-        box, tries = Box(line, part), kept["tries"]
-        number = str(Standing(box).first + part.length(MESSAGES) + 1)
-        if tries:
-            box.page(box.tries).put(number, FailedRecord(count=tries, id=kept["id"]))
-        if kept["active"]:
-            again = self._retry.again(RESTART, tries + 1)
-            begun = BegunRecord(id=kept["id"], attempt=tries + 1, again=again, wait=0.0)
-            box.page(box.begun).put(number, begun)

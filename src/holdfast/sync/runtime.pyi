@@ -21,4 +21,3 @@ from holdfast.runtime.observations import Observations as Observations
 from holdfast.runtime.queue import Queue as Queue
 from holdfast.runtime.requests import Request as Request
 from holdfast.runtime.requests import Requests as Requests
-from holdfast.runtime.requests import RequestTicket as RequestTicket
