@@ -356,7 +356,7 @@ def test_what_comes_while_a_session_is_left_is_not_forgotten(store: sync.Store) 
     requests, other = Requests(store, plus), Requests(store, plus)
     other.submit("s", 1)
     with ThreadPoolExecutor(1) as requests._calls:
-        requests._work_at("s")
+        requests._work("s")
     assert requests.sessions() == [], "nothing waits, though its lease is held"
     other.submit("s", 2)
     assert requests.sessions() == ["s"]

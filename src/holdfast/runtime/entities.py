@@ -135,28 +135,27 @@ class Entities:
         Refused with `EntityExistsError` if there is one of that id, which stays as it is. A
         property of None is left out.
         """
-        made = yield from self._created([(type, properties, id)])
+        made = yield from self._created([{"type": type, "properties": properties, "id": id}])
         return made[0]
 
     @steps
     def bulk_create(self, entities: Iterable[Mapping[str, Any]]) -> Steps[list[Entity]]:
         """Make several in one change, all or none: mappings with `type`, `properties` and `id`."""
-        asked = []
-        for one in listed(entities, "bulk_create"):
+        return (yield from self._created(listed(entities, "bulk_create")))
+
+    def _created(self, asked: Iterable[Mapping[str, Any]]) -> Steps[list[Entity]]:
+        now, records = self._now(), []
+        for one in asked:
             if not isinstance(one, Mapping) or not one.keys() <= {"type", "properties", "id"}:
                 raise InvalidInputError(
                     "bulk_create takes mappings with type, and properties and id if you like"
                 )
-            asked.append((one.get("type"), one.get("properties"), one.get("id")))
-        return (yield from self._created(asked))
-
-    def _created(self, asked: list[tuple[Any, Any, str | None]]) -> Steps[list[Entity]]:
-        now, records = self._now(), []
-        for type, properties, id in asked:
+            type, id = one.get("type"), one.get("id")
             check_name(type, "the type of an entity")
-            kept = {name: one for name, one in _checked(properties).items() if one is not None}
-            id = check_id(id) if id is not None else None
-            records.append((id, EntityRecord.of(type, kept, now, now)))
+            given = _checked(one.get("properties"))
+            kept = {name: value for name, value in given.items() if value is not None}
+            record = EntityRecord.of(str(type), kept, now, now)
+            records.append((check_id(id) if id is not None else None, record))
         made: dict[str, EntityRecord] = {}
 
         def noted(parts: ChangeParts) -> None:

@@ -312,9 +312,22 @@ class Requests:
 
     def _work(self, session: str) -> None:
         """Work at a session until nothing is left that is due."""
-        again: float | None = None
+        again, due = inf, None
+        desk = self._desks.get(session)
+        begins = desk is None or desk.lease.over
         try:
-            again = self._work_at(session)
+            if desk is None or begins:
+                lease = taken(Asking(self._core, lease_name("request", session), LEASE, 0, None))
+                desk = _Desk(lease, self._mailbox(session))
+                with self._lock:
+                    self._desks[session] = desk
+            desk.quiet, desk.mark = inf, None
+            with desk.lease.fencing():
+                if begins:
+                    desk.mailbox.interrupted()  # of whoever held the lease before, and ended
+                while due is None and not self._background._end.is_set():
+                    due = self._next(session, desk)
+            again = due if due is not None else 0.0
         except (LeaseHeldError, LeaseLostError):
             again = 1.0  # another process works at it
         except StoreClosedError:
@@ -322,36 +335,17 @@ class Requests:
         except HoldfastError:
             again = 5.0  # what is wrong is told where the state is used; others go on
         finally:
+            if desk is not None:
+                desk.quiet = time.monotonic()
             with self._lock:
                 self._at_work.discard(session)
-                if again is not None:
+                if again < inf:
                     self._due[session] = time.monotonic() + again
             self._background.wake()
 
-    def _work_at(self, session: str) -> float | None:
-        """The same; seconds until it is worth while again."""
-        desk = self._desks.get(session)
-        begins = desk is None or desk.lease.over
-        if desk is None or begins:
-            lease = taken(Asking(self._core, lease_name("request", session), LEASE, 0, None))
-            desk = _Desk(lease, self._mailbox(session))
-            with self._lock:
-                self._desks[session] = desk
-        desk.quiet, desk.mark = inf, None
-        try:
-            with desk.lease.fencing():
-                if begins:
-                    desk.mailbox.interrupted()  # of whoever held the lease before, and ended
-                while not self._background._end.is_set():
-                    due = self._next(session, desk)
-                    if due is not None:
-                        return due or None
-            return 0.0
-        finally:
-            desk.quiet = time.monotonic()
-
     def _next(self, session: str, desk: _Desk) -> float | None:
-        """Answer the next request; None if there may be more, else seconds to wait, 0 for ever."""
+        """Answer the next request; None if there may be more, else seconds until it is worth while
+        again."""
         try:
             with desk.mailbox.next() as mail:
                 if mail is None:
@@ -360,7 +354,7 @@ class Requests:
                         due = waiting[0].due  # None: it came this moment
                         return max(0.01, due.timestamp() - time.time()) if due else 0.005
                     desk.mark = mark  # what comes from now on changes it
-                    return 0.0
+                    return inf
                 letter, written = mail.letter, None if self._memory else mail
                 asked = Request(session, letter.id, letter.content, letter.tries + 1, written)
                 with self._lock:
