@@ -155,16 +155,21 @@ def runtime() -> None:
 def send(session: Session, name: str, data: str | None, scope: str) -> None:
     """Have a name answered as a daemon would, like state:entity:create '{"type": "agent"}'.
 
-    Entities, queues and observations are those of one scope; the log is that of the store.
+    Entities, queues and observations are those of one scope; the log is that of the store. A
+    daemon at work knows of a subscription from its next start on.
     """
     given = json.loads(data) if data is not None else {}
     if not isinstance(given, dict):
         raise InvalidInputError(f"{name} takes an object of parameters")
     with session.writing() as store:
-        state, log = session.state(store, scope, new=True), Events(store)
-        modules = (made := Entities(state), log, Queue(state, "any"), Observations(made, log))
-        answers = {one: (module, usage) for module in modules
-                   for one, usage in API[type(module).__name__].items()}  # fmt: skip
+        state = session.state(store, scope, new=True)
+        entities, log = Entities(state), Events(store)
+        modules = (entities, log, Queue(state, "any"), Observations(entities, log))
+        answers = {
+            one: (module, usage)
+            for module in modules
+            for one, usage in API[type(module).__name__].items()
+        }
         found = plain_of(answer_of(*known_of(answers, name))(given))
     output.value(plain(Value(found)))
 

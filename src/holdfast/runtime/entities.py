@@ -530,8 +530,10 @@ class _Search:
 
     def _sorted(self) -> list[tuple[str, EntityRecord]]:
         """All that fit and have the property, sorted here."""
-        found = [(encode_term(one.properties.get(self._name, _MISSING)), id, one)
-                 for id, one in self.all()]  # fmt: skip
+        found = [
+            (encode_term(one.properties.get(self._name, _MISSING)), id, one)
+            for id, one in self.all()
+        ]
         have = [(term, id, one) for term, id, one in found if term is not None]
         if found and not have:
             raise InvalidInputError(

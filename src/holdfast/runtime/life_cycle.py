@@ -242,8 +242,11 @@ class Runtime:
         function = getattr(module, own, None) or getattr(module, USUAL.get(phase, ""), None)
         if function is None:
             return
-        takes = [one for one in signature(function).parameters.values()
-                 if one.kind is not one.VAR_KEYWORD and one.default is one.empty]  # fmt: skip
+        takes = [
+            one
+            for one in signature(function).parameters.values()
+            if one.kind is not one.VAR_KEYWORD and one.default is one.empty
+        ]
         given = [self.shared if phase == CONTEXT else self] if takes else []
         begun = time.monotonic()
         try:
