@@ -53,7 +53,7 @@ class Access:
         may not be read. Store-wide work (keys, verifying, erasing) needs `admin` of `*`.
         """
     async def show(self, scope: str | Scope) -> dict[str, Any]:
-        """Who may do what with a scope, and all that is declared of it."""
+        """Who may do what with a scope, and what that is below of."""
     async def applying(self, principal: str, scope: str) -> list[Grant]:
         """The grants that hold for somebody and a scope, as of now."""
     async def list(self, principal: str | None = None) -> Iterable[Grant]:
