@@ -56,6 +56,18 @@ def test_a_store_without_concerns_is_at_100_and_damage_takes_most_of_it(place: P
     assert str(ill).startswith(f"health: {ill.score} of 100")
 
 
+def test_an_erase_that_is_not_finished_is_told_until_it_is_swept(tmp_path: Path) -> None:
+    place = Place("memory", tmp_path, sealed=True)
+    store = place.open()
+    store.agent("7").set("plan", LONG)
+    store.erase("agent:7", wait=False)
+    told = {one.kind: one for one in sync.recovery.Recovery(store).health().concerns}
+    assert told["unfinished_erase"].next.startswith("holdfast sweep")
+    store.sweep()
+    assert "unfinished_erase" not in kinds(sync.recovery.Recovery(store).health())
+    place.close()
+
+
 def test_what_was_begun_and_never_ended_is_told_with_the_next_step(store: sync.Store) -> None:
     state = store.agent("7")
     state.set("plan", 1)

@@ -109,6 +109,7 @@ POINTS = {
     "not_all_looked_at": 5,
     "old_checkpoint": 5,
     "unfinished_pruning": 5,
+    "unfinished_erase": 5,
     "signer_with_store": 5,
     "unanswered_handover": 3,
     "dropped_events": 3,
@@ -249,6 +250,9 @@ def _left_over(report: Report) -> Iterator[Concern]:
     if report.pruning:
         what = f"the pruning of {report.pruning} scopes was cut short"
         yield _concern("unfinished_pruning", "", what, "holdfast retention run SCOPE")
+    if report.unswept:
+        what = f"{report.unswept} erases of scopes or subjects are not finished"
+        yield _concern("unfinished_erase", "", what, "holdfast sweep; of a subject, erase it again")
     for one in report.losses:  # what is answered, and stays true
         step = "nothing; `holdfast verify` names the entry that tells of it"
         yield _concern("known_loss", one.scope, f"lost, and answered: {one.what}", step)
