@@ -342,13 +342,20 @@ class Opening:
         """Create a store: its ring first, then, if nobody was faster, the row that makes it one."""
         lineage = os.urandom(16)
         ring = ring_storage = None
-        if self.source is None and file_of(self.url) is not None:
+        path, source = file_of(self.url), self.source
+        if source is None and path is not None:
             check_no_ring(self.ring_url())
-        if self.source is not None:
-            warn_beside(self.source, self.url)
+        if source is not None:
+            file = source.path if isinstance(source, FileKey) else None
+            if file and path is not None and file.parent.resolve() == Path(path).parent:
+                warnings.warn(
+                    f"the key file {file} lies in the same folder as the store: who copies "
+                    "the folder has both",
+                    stacklevel=5,
+                )
             ring_storage = self.ring_storage(create=True)
             try:
-                ring = Ring.create(ring_storage, self.source, lineage)
+                ring = Ring.create(ring_storage, source, lineage)
             except Conflict:  # another process is making the store, and has made its ring
                 ring_storage.close()
                 return self.second(storage)
@@ -605,19 +612,6 @@ def ring_place(url: str) -> str:
 def ring_in_store() -> InvalidInputError:
     """The error for a ring in the place of its own store."""
     return InvalidInputError("the ring of a store cannot lie in the store's own schema or database")
-
-
-def warn_beside(source: KeySource, url: str) -> None:
-    """Warn who makes a store of a key file that lies in its folder."""
-    path = file_of(url)
-    if not isinstance(source, FileKey) or path is None:
-        return
-    if source.path.parent.resolve() == Path(path).parent:
-        warnings.warn(
-            f"the key file {source.path} lies in the same folder as the store: who copies the "
-            "folder has both",
-            stacklevel=6,
-        )
 
 
 # ---- open leftovers -----------------------------------------------------------------------------

@@ -200,13 +200,6 @@ class Reader:
         """Ephemeral keys; the past has none."""
         return self.core.ephemerals.box(timeline) if self.at is None else None
 
-    def check_kept(self) -> None:
-        """Refuse a view whose entry was pruned since: then what is missing is no damage."""
-        if self.at is not None:
-            floor = floor_of(self.at.ledger, self.at.number)
-            if not floor.holds(self.at.sequence, self.at.ledger.before):
-                raise pruned(self.at.ledger, self.timeline, self.at.sequence, floor)
-
     def past_damage(
         self, look: Callable[[bool], _T], error: DamagedRecordError | None = None
     ) -> _T:
@@ -221,8 +214,12 @@ class Reader:
                     return look(saves)
             except DamagedRecordError as found:  # unless it was pruned meanwhile
                 error = found
-            self.check_kept()
-            ledger = self.at.ledger if self.at is not None else self.core.ledger(self.scope)
+            at = self.at
+            ledger = at.ledger if at is not None else self.core.ledger(self.scope)
+            if at is not None:  # a view whose entry was pruned since: what is missing is no damage
+                floor = floor_of(ledger, at.number)
+                if not floor.holds(at.sequence, ledger.before):
+                    raise pruned(ledger, self.timeline, at.sequence, floor)
             times = anew.times(ledger)
             if times > 2 or (times == 2 and not isinstance(error, DamagedIndexError)):
                 raise error

@@ -216,21 +216,13 @@ def _unfold(trees: Trees, stack: list[tuple[int, Element]], prefix: str) -> None
     level, element = stack.pop()
     elements: Sequence[Element] = trees.load(element[2], element[1]).elements
     if prefix:
-        elements = _within(elements, prefix, leaf=level == 1)
+        # A child stands under the last key in it. So the first one whose key is behind the prefix
+        # may still begin with keys that have it; none that follow can.
+        first = last = bisect_left(elements, prefix, key=lambda element: element[0])
+        while last < len(elements) and elements[last][0].startswith(prefix):
+            last += 1
+        elements = elements[first : last if level == 1 else last + 1]
     stack.extend((level - 1, child) for child in reversed(elements))
-
-
-def _within(elements: Sequence[Element], prefix: str, *, leaf: bool) -> Sequence[Element]:
-    """The elements of a node that are, or as its children may hold, keys with a prefix.
-
-    A child stands under the last key in it. So the first one whose key is behind the prefix may
-    still begin with keys that have it; none that follow can.
-    """
-    first = bisect_left(elements, prefix, key=lambda element: element[0])
-    last = first
-    while last < len(elements) and elements[last][0].startswith(prefix):
-        last += 1
-    return elements[first : last if leaf else last + 1]
 
 
 def value_changes(
@@ -248,39 +240,29 @@ def value_changes(
     elif after is MISSING:
         found.changes.append(Difference(key, path, "removed", before, None, steps))
     elif type(before) is dict and type(after) is dict:
-        _field_changes(key, path, before, after, found, steps)
+        for name in {**before, **after}:
+            old, new = before.get(name, MISSING), after.get(name, MISSING)
+            if not same(old, new):
+                value_changes(key, into(path, name), old, new, found, (*steps, name))
         if [name for name in before if name in after] != [name for name in after if name in before]:
             changed = Difference(key, path, "changed", before, after, steps)  # the order
             found.changes.append(changed)
     elif type(before) is list and type(after) is list:
-        _list_changes(key, path, before, after, found, steps)
-    elif _one_type(before, after):
-        value_changes(key, path, before.value, after.value, found, steps)
-    elif not same(before, after):
-        found.changes.append(Difference(key, path, "changed", before, after, steps))
-
-
-def _one_type(before: Any, after: Any) -> bool:
-    """Whether two values are objects of one type, with fields."""
-    return (
+        ours, theirs = [identity(item) for item in before], [identity(item) for item in after]
+        for low, high, first, last in changes(ours, theirs):
+            for offset in range(max(high - low, last - first)):
+                was = before[low + offset] if low + offset < high else MISSING
+                now = after[first + offset] if first + offset < last else MISSING
+                number = first + offset if now is not MISSING else low + offset
+                value_changes(key, f"{path}[{number}]", was, now, found, (*steps, number))
+    elif (
         type(before) is type(after) is Typed
         and (before.name, before.version) == (after.name, after.version)
         and type(before.value) is type(after.value) is dict
-    )
-
-
-def _field_changes(
-    key: str,
-    path: str,
-    before: dict[Any, Any],
-    after: dict[Any, Any],
-    found: Diff,
-    steps: tuple[Any, ...],
-) -> None:
-    for name in {**before, **after}:
-        old, new = before.get(name, MISSING), after.get(name, MISSING)
-        if not same(old, new):
-            value_changes(key, into(path, name), old, new, found, (*steps, name))
+    ):
+        value_changes(key, path, before.value, after.value, found, steps)
+    elif not same(before, after):
+        found.changes.append(Difference(key, path, "changed", before, after, steps))
 
 
 def masked_changes(key: str, before: Any, after: Any, found: Diff) -> None:
@@ -290,23 +272,6 @@ def masked_changes(key: str, before: Any, after: Any, found: Diff) -> None:
         value_changes(key, key, was, now, found)
     elif not same(before, after):
         found.changes.append(Difference(key, key, "changed", MASK, MASK))
-
-
-def _list_changes(
-    key: str,
-    path: str,
-    before: list[Any],
-    after: list[Any],
-    found: Diff,
-    steps: tuple[Any, ...],
-) -> None:
-    old, new = [identity(item) for item in before], [identity(item) for item in after]
-    for low, high, first, last in changes(old, new):
-        for offset in range(max(high - low, last - first)):
-            was = before[low + offset] if low + offset < high else MISSING
-            now = after[first + offset] if first + offset < last else MISSING
-            number = first + offset if now is not MISSING else low + offset
-            value_changes(key, f"{path}[{number}]", was, now, found, (*steps, number))
 
 
 def same(a: Any, b: Any) -> bool:
