@@ -275,7 +275,7 @@ def test_whoever_watches_a_fork_goes_on_past_what_has_no_key(tmp_path: Path) -> 
     fork.set("k", 1)
     core = store._core
     assert core.ring is not None
-    core.ring._drop(core.ledger(fork.scope).id, 1 << 32)  # as in a ring of before it was made
+    core.ring.drop_epochs(core.ledger(fork.scope).id, 1 << 32)  # as in a ring of before it was made
     sealed.close()
     watching = sealed.open().agent("a").on("f")
     with pytest.raises(KeyMissingError) as refused:
