@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
-    contextmanager,
     nullcontext,
 )
 from dataclasses import dataclass, field, replace
@@ -221,8 +220,21 @@ class OperationBlock(AbstractContextManager[Running]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> Steps[None]:
-        with self._ended(error) as running:
-            yield end(self._end, running, error)
+        assert self._running is not None
+        try:
+            yield end(self._end, self._running, error)
+        except Exception as wrong:  # what goes wrong here does not hide an error of the block
+            if error is None:
+                raise
+            made = self._running.checkpoint
+            error.add_note(
+                str(wrong)  # it never can, and says what is left to do
+                if isinstance(wrong, PrunedError)
+                else f"{made.scope}: what it did could not be undone ({type(wrong).__name__}); "
+                f"checkpoint {made.id} is held, `finish` tries again"
+            )
+        finally:
+            self._over()
 
     def _end(self, running: Running, error: BaseException | None) -> None:
         """Let the checkpoint go, or undo what was done."""
@@ -250,25 +262,6 @@ class OperationBlock(AbstractContextManager[Running]):
             for one in running.reverted.left if running.reverted is not None else ():
                 key = f"{one.key}: " if one.key else ""
                 error.add_note(f"{handle.scope}: left alone: {key}{one.why}")
-
-    @contextmanager
-    def _ended(self, error: BaseException | None) -> Iterator[Running]:
-        """Around what ends the operation: what goes wrong there does not hide an error."""
-        assert self._running is not None
-        try:
-            yield self._running
-        except Exception as wrong:
-            if error is None:
-                raise
-            made = self._running.checkpoint
-            error.add_note(
-                str(wrong)  # it never can, and says what is left to do
-                if isinstance(wrong, PrunedError)
-                else f"{made.scope}: what it did could not be undone ({type(wrong).__name__}); "
-                f"checkpoint {made.id} is held, `finish` tries again"
-            )
-        finally:
-            self._over()
 
     def _over(self) -> None:
         self._cause.__exit__(None, None, None)

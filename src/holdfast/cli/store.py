@@ -25,45 +25,36 @@ def init(session: Session) -> None:
     with session.creating() as store:
         identity = store.identity()
         encrypted = bool(store.stats()["encrypted"])
-    cautions = _cautions(session, encrypted)
-    told = {"store": session.shown, "encrypted": encrypted, "identity": identity}
-    told |= _places(session, encrypted)
-    session.fields({**told, "warnings": [*session.warnings, *cautions]}, told.items())
-    for caution in cautions:
-        session.note(f"warning: {caution}")
-
-
-def _places(session: Session, encrypted: bool) -> dict[str, Any]:
-    """Where the secrets lie."""
     path = os.path.realpath(session.path) if os.path.islink(session.path) else session.path
-    ring = f"{path}.keys" if session.is_file else "as the URL says"
-    key = None
+    signer, cautions = session.signer_source, []
     if encrypted:
         asked = session.would_ask or session.passphrase_file is not None
         key = "passphrase" if asked else session.key_name
-    signer = session.signer_source
-    if signer is None and encrypted:
-        signer = "in the ring"
-    elif signer is None and session.is_file:
-        signer = f"file:{path}.sign"
-    return {"key": key, "ring": ring if encrypted else None, "signer": signer}
-
-
-def _cautions(session: Session, encrypted: bool) -> list[str]:
-    found = []
-    if encrypted:
-        found.append("without key and ring nothing can be read: keep copies of both, apart")
+        ring = f"{path}.keys" if session.is_file else "as the URL says"
+        places: dict[str, str | None] = {
+            "key": key,
+            "ring": ring,
+            "signer": signer or "in the ring",
+        }
+        cautions.append("without key and ring nothing can be read: keep copies of both, apart")
     else:
-        place = "file" if session.is_file else "database"
-        found.append(f"it is not encrypted: who can read the {place} can read the state")
-    if session.signer_source is None and not encrypted and not session.is_file:
-        found.append("it has no signer, so that nothing is signed: make it with --signer file:PATH")
-    elif session.signer_source is None:
-        found.append(
+        beside = f"file:{path}.sign" if session.is_file else None
+        places = {"key": None, "ring": None, "signer": signer or beside}
+        what = "file" if session.is_file else "database"
+        cautions.append(f"it is not encrypted: who can read the {what} can read the state")
+    if places["signer"] is None:
+        cautions.append(
+            "it has no signer, so that nothing is signed: make it with --signer file:PATH"
+        )
+    elif signer is None:
+        cautions.append(
             "the signer lies with the store: pin the identity elsewhere and keep witnesses, or "
             "make the store with --signer file:PATH on another disk"
         )
-    return found
+    told = {"store": session.shown, "encrypted": encrypted, "identity": identity, **places}
+    session.fields({**told, "warnings": [*session.warnings, *cautions]}, told.items())
+    for caution in cautions:
+        session.note(f"warning: {caution}")
 
 
 @command("stats")

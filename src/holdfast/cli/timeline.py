@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from holdfast.checkpoints.checkpoints import Checkpoints
-from holdfast.checkpoints.restore_request import RestoreResult
 from holdfast.cli import output
 from holdfast.cli.commands import choice, command, flag, option, several, together
 from holdfast.cli.plain import plain
@@ -65,27 +64,23 @@ def restore(session: Session, /, scope: str, to: str | None, **given: Any) -> No
         result = Checkpoints(state).restore(target, **where, **given)
     done = result.restored
     more = {"dependencies": result.dependencies, "tried": result.tried}
-    planned = [lambda: output.changes(done.diff)]
+    lines: list[Any] = [lambda: output.changes(done.diff)]
+    if result.restored_at is not None:
+        full = done.verified == "full"
+        checked = f"{done.values_checked} values checked" if full else f"verified: {done.verified}"
+        lines = [f"{scope}: restored {done.point}, {done.keys} keys, {checked}"]
+        if done.backup is not None:
+            lines.append(f"to undo it: holdfast restore {scope} {done.backup.id}")
+        if done.passed_over:
+            lines.append(f"the state before was not kept: {done.passed_over}")
+    elif not given["dry_run"]:
+        lines = [f"{scope}: nothing differs from {done.point}"]
     session.tell(
         {**plain(done), **more},
-        *(planned if given["dry_run"] else _restored(scope, result)),
+        *lines,
         *(f"rests on {one}" for one in result.dependencies),
         lambda: output.left_alone(done.left),
     )
-
-
-def _restored(scope: str, result: RestoreResult) -> list[str]:
-    done = result.restored
-    if result.restored_at is None:
-        return [f"{scope}: nothing differs from {done.point}"]
-    full = done.verified == "full"
-    checked = f"{done.values_checked} values checked" if full else f"verified: {done.verified}"
-    lines = [f"{scope}: restored {done.point}, {done.keys} keys, {checked}"]
-    if done.backup is not None:
-        lines.append(f"to undo it: holdfast restore {scope} {done.backup.id}")
-    if done.passed_over:
-        lines.append(f"the state before was not kept: {done.passed_over}")
-    return lines
 
 
 @command("undo SCOPE --reason")
