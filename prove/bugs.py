@@ -1917,14 +1917,14 @@ BUGS = (
     ),
     Bug(
         "of two rows of a key the newer is kept, whole or not",
-        "cli/repair.py",
+        "cli/commands/repair.py",
         "            for key, older in file.older:\n",
         "            for key, older in file.older[:0]:\n",
         "tests/cli/test_cli_damaged_file.py::test_of_two_rows_of_a_key_the_one_that_is_whole_is_kept",
     ),
     Bug(
         "rows of the feed are not taken from a copy",
-        "cli/repair.py",
+        "cli/commands/repair.py",
         "        self._take()\n",
         "",
         "repairs",

@@ -43,9 +43,10 @@ CLI = "import sys; from holdfast.cli.main import main; sys.exit(main())"
 VERIFY = "import sys; from holdfast_verify import main; sys.exit(main())"
 WARM = """
 import importlib, json, os, sys
+from holdfast.cli.command import home_of
 from holdfast.cli.main import HOMES, main
-for home in sorted({one.partition(":")[0] for one in HOMES.values()} - {"langgraph"}):
-    importlib.import_module(f"holdfast.cli.{home}")
+for home in sorted(set(map(home_of, HOMES.values())) - {home_of("langgraph")}):
+    importlib.import_module(home)
 for line in sys.stdin:
     words, folder, environment, told = json.loads(line)
     if child := os.fork():

@@ -18,6 +18,7 @@ from types import ModuleType
 
 import pytest
 
+from holdfast.cli.command import home_of
 from holdfast.cli.main import HOMES
 
 ROOT = Path(__file__).parent.parent
@@ -334,7 +335,7 @@ def bad_names(sources: Sources, packages: set[str]) -> list[str]:
 
     Commands are named after what they are about, and each engine has the same parts.
     """
-    parts = re.compile(r"holdfast\.(cli|storage\.\w+)\.\w+")
+    parts = re.compile(r"holdfast\.(cli\.commands|storage\.\w+)\.\w+")
     modules = [name for name in sources if name not in packages and not parts.fullmatch(name)]
     places = dict[str, list[str]]()
     for name in modules:
@@ -528,7 +529,7 @@ def test_no_dead_module() -> None:
     roots = entry_points((ROOT / "pyproject.toml").read_text())
     roots |= {"holdfast", "holdfast.cli.main", "holdfast.testing"}
     roots |= {"holdfast.__main__"} & set(sources)
-    roots |= {f"holdfast.cli.{home.partition(':')[0]}" for home in HOMES.values()}
+    roots |= set(map(home_of, HOMES.values()))
     # A user imports an integration by its name; nothing of the project does.
     roots |= {name for name in packages if name.startswith("holdfast.integrations.")}
     assert dead_modules(sources, packages, roots) == []
@@ -626,7 +627,7 @@ DOWNWARD = [
     ("holdfast.store.state", "from .trees import Tree\nfrom ..storage import contract\nimport os"),
     ("holdfast.store", "from .trees import Tree\nfrom . import state"),
     ("holdfast.cli.main", "import holdfast\nfrom holdfast import sync, open"),
-    ("holdfast.cli.langgraph", "from holdfast.integrations.langgraph import saver"),
+    ("holdfast.cli.commands.langgraph", "from holdfast.integrations.langgraph import saver"),
     ("holdfast", "from holdfast.agents.machine import Machine\nfrom . import sync"),
     ("holdfast.testing.faults", "import holdfast\nfrom holdfast.storage import contract"),
 ]

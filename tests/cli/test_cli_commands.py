@@ -265,7 +265,7 @@ def test_key_append(cli: Cli, agent: str) -> None:
 def test_what_stdin_holds_is_not_read_without_end(
     cli: Cli, agent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.cli.key._MOST", 8)
+    monkeypatch.setattr("holdfast.cli.commands.key._MOST", 8)
     refused = cli("key", "set", agent, "talk", "-", stdin=b'"1234567"')
     assert refused.code == 2
     assert "key put" in refused.err

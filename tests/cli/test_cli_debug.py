@@ -87,7 +87,7 @@ def test_what_is_wrong_ends_a_script_with_its_code(
 
 
 def test_at_a_terminal_an_error_is_said_and_the_console_goes_on(cli: Cli, agent: str) -> None:
-    from holdfast.cli.history import Console
+    from holdfast.cli.commands.history import Console
     from holdfast.cli.session import Session
 
     with sync.open(STATE, read_only=True) as store:

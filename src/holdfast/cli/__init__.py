@@ -1,7 +1,8 @@
 """The command line: `holdfast NOUN VERB`.
 
-- **Command** (`commands`): a click command that takes the global options in any place.
-- **Usage line** (`commands`): `get SCOPE KEY=name --at --reveal` declares arguments, and
+- **Command** (`command`): a click command that takes the global options in any place. Those that
+  there are lie in `commands`, by their nouns; `main` has the table of them.
+- **Usage line** (`command`): `get SCOPE KEY=name --at --reveal` declares arguments, and
   the options that several commands take.
 - **Session** (`session`): the global options, the store that they open, and how commands answer:
   `tell`, `table` and `fields` print a result as JSON (`plain`) or for people (`output`).

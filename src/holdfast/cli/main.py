@@ -13,7 +13,7 @@ import click
 
 import holdfast
 from holdfast.cli import failures
-from holdfast.cli.commands import LazyGroup, answer
+from holdfast.cli.command import LazyGroup, answer
 from holdfast.cli.session import Session
 
 # A short program makes little garbage: looking for it would take a tenth of its time.
@@ -70,7 +70,7 @@ HOMES = {
     "stats": "store: Figures of the store.",
     "sweep": "store: Remove keys that have expired.",
     "langgraph": "langgraph: Threads of LangGraph, and importing them.",
-    "completion": "commands: The script that completes holdfast's words in a shell.",
+    "completion": "command: The script that completes holdfast's words in a shell.",
 }
 """The module of each command, and what its help says of it: no module is imported for that."""
 

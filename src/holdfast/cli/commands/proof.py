@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from holdfast.cli import output
-from holdfast.cli.commands import Decorator, command, flag, option, several
+from holdfast.cli.command import Decorator, command, flag, option, several
 from holdfast.cli.failures import in_options
 from holdfast.cli.session import Session, point
 from holdfast.errors import InvalidInputError

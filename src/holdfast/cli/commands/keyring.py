@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from holdfast.cli.commands import Group, flag, option
+from holdfast.cli.command import Group, flag, option
+from holdfast.cli.commands.store import confirm, still_open
 from holdfast.cli.plain import plain
 from holdfast.cli.session import Session
-from holdfast.cli.store import confirm, still_open
 from holdfast.errors import InvalidInputError
 
 all_option = flag("--all=every", "Every scope.")

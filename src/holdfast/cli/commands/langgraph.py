@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli import output
-from holdfast.cli.commands import Group, flag, loaded, option, several
+from holdfast.cli.command import Group, flag, loaded, option, several
 from holdfast.cli.plain import Value
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError, MissingError, MissingExtraError

@@ -8,7 +8,7 @@ import click
 
 from holdfast.checkpoints.checkpoints import Checkpoints
 from holdfast.cli import output
-from holdfast.cli.commands import choice, command, flag, option, several, together
+from holdfast.cli.command import choice, command, flag, option, several, together
 from holdfast.cli.plain import plain
 from holdfast.cli.session import Session, moment, point
 from holdfast.errors import InvalidInputError, MergeConflictError

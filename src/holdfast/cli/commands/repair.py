@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from holdfast.cli import output
-from holdfast.cli.commands import Group, command, flag, option
+from holdfast.cli.command import Group, command, flag, option
+from holdfast.cli.commands.recovery import check_page, write_page
 from holdfast.cli.plain import plain
-from holdfast.cli.recovery import check_page, write_page
 from holdfast.cli.session import Session
 from holdfast.errors import HoldfastError, InvalidInputError, LeaseHeldError, RecoveryFailedError
 from holdfast.recovery.failures import found_failure, grouped

@@ -249,6 +249,12 @@ class Group(Command, click.Group):
             raise click.UsageError(text, ctx) from error
 
 
+def home_of(said: str) -> str:
+    """The module that a command lies in, by what the table of commands says of it."""
+    name = said.partition(":")[0]
+    return f"holdfast.cli.{name}" if name == "command" else f"holdfast.cli.commands.{name}"
+
+
 class LazyGroup(Group):
     """A group that imports a command when it is used; `homes` says where it is and what it does."""
 
@@ -262,10 +268,9 @@ class LazyGroup(Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import it."""
-        module, _, _ = self._homes.get(cmd_name, "").partition(":")
-        if not module:
+        if cmd_name not in self._homes:
             return None
-        home = import_module(f"holdfast.cli.{module}")
+        home = import_module(home_of(self._homes[cmd_name]))
         found: click.Command = getattr(home, cmd_name.replace("-", "_"))
         return found
 

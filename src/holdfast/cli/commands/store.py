@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from holdfast.access.audit import Audit
-from holdfast.cli.commands import Group, command, flag, option
+from holdfast.cli.command import Group, command, flag, option
 from holdfast.cli.failures import in_options
 from holdfast.cli.session import Session, moment
 from holdfast.errors import InvalidInputError

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from holdfast.backup.backups import Backups, PrunedBackups
-from holdfast.cli.commands import Group, flag, option, seconds, several, together
+from holdfast.cli.command import Group, flag, option, seconds, several, together
 from holdfast.cli.failures import in_options
 from holdfast.cli.session import Session, until_stopped
 from holdfast.errors import BackupNotFoundError, StateIntegrityError, StoreNotFoundError

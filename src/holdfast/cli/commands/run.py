@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.commands import command, imported, machines_named, option, several
+from holdfast.cli.command import command, imported, machines_named, option, several
 from holdfast.cli.session import Session, login, until_stopped
 from holdfast.errors import InvalidInputError
 from holdfast.recovery.setup.managed import Managed, RunningStatus, set_up

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from holdfast.cli import failures, output
-from holdfast.cli.commands import command, flag, option
+from holdfast.cli.command import command, flag, option
 from holdfast.cli.plain import Value, plain
 from holdfast.cli.session import Session, bound, is_sensitive, point
 from holdfast.errors import (

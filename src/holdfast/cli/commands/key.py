@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import click
 
 from holdfast.cli import output
-from holdfast.cli.commands import Group, flag, option
+from holdfast.cli.command import Group, flag, option
 from holdfast.cli.plain import Value, plain, redacted
 from holdfast.cli.session import Session, is_sensitive, point
 from holdfast.errors import InvalidInputError, MissingError

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.commands import Group, loaded, option, seconds, several
+from holdfast.cli.command import Group, loaded, option, seconds, several
 from holdfast.cli.session import Session
 from holdfast.schemas.migrations import MigrationReport, Migrations, Schemas
 

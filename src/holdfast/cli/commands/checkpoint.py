@@ -15,11 +15,11 @@ from holdfast.checkpoints.export_import import import_checkpoint, inspect_export
 from holdfast.checkpoints.request import checkpoint_request
 from holdfast.checkpoints.retention import Retention
 from holdfast.cli import output
-from holdfast.cli.commands import Group, choice, flag, option, several, together
+from holdfast.cli.command import Group, choice, flag, option, several, together
+from holdfast.cli.commands.timeline import located, locating_options
 from holdfast.cli.failures import in_options
 from holdfast.cli.plain import fields_of, plain
 from holdfast.cli.session import Session, point
-from holdfast.cli.timeline import located, locating_options
 from holdfast.errors import (
     CheckpointNotFoundError,
     InvalidInputError,

@@ -11,9 +11,9 @@ from holdfast.access.grants import Access
 from holdfast.checkpoints.policy.policies import Policies
 from holdfast.checkpoints.scheduler import Scheduler
 from holdfast.cli import output
-from holdfast.cli.commands import Group, flag, option
+from holdfast.cli.command import Group, flag, option
+from holdfast.cli.commands.schema import versions_of
 from holdfast.cli.plain import plain
-from holdfast.cli.schema import versions_of
 from holdfast.cli.session import Session, moment
 from holdfast.errors import InvalidInputError, MissingError
 from holdfast.recovery.setup.configuration import Configuration

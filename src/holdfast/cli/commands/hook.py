@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from holdfast.cli import session as sessions
-from holdfast.cli.commands import Group, flag, imported, several
+from holdfast.cli.command import Group, flag, imported, several
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
 from holdfast.hooks.hook import Hook

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from holdfast.cli import output
-from holdfast.cli.commands import Group, flag, imported, option, several
+from holdfast.cli.command import Group, flag, imported, option, several
 from holdfast.cli.plain import Value, plain
 from holdfast.cli.session import Session, login, moment
 from holdfast.errors import InvalidInputError

@@ -12,11 +12,11 @@ import click
 
 from holdfast.checkpoints.checkpoints import Checkpoints
 from holdfast.cli import output
-from holdfast.cli.commands import Group, command, flag, machines_named, option
+from holdfast.cli.command import Group, command, flag, machines_named, option
+from holdfast.cli.commands.timeline import located
 from holdfast.cli.failures import UNRECOVERED
 from holdfast.cli.plain import fields_of, plain
 from holdfast.cli.session import Session, point
-from holdfast.cli.timeline import located
 from holdfast.errors import InvalidInputError, MissingError, RecoveryFailedError
 from holdfast.recovery.boot_recovery import boot as settle
 from holdfast.recovery.failures import AgentFailure

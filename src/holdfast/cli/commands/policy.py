@@ -20,7 +20,7 @@ from holdfast.checkpoints.policy.policy import (
 from holdfast.checkpoints.schedule import ScheduleInfo
 from holdfast.checkpoints.scheduler import Scheduler
 from holdfast.cli import output
-from holdfast.cli.commands import Group, flag, option, seconds, several
+from holdfast.cli.command import Group, flag, option, seconds, several
 from holdfast.cli.session import Session, until_stopped
 from holdfast.errors import InvalidInputError
 from holdfast.sync import Store

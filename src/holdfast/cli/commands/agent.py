@@ -27,7 +27,7 @@ from holdfast.agents.state.agent_state import AgentState
 from holdfast.agents.state.checks import plain as bare
 from holdfast.agents.state.components import table
 from holdfast.cli import output
-from holdfast.cli.commands import Group, agent_scope, flag, imported, option, seconds, several
+from holdfast.cli.command import Group, agent_scope, flag, imported, option, seconds, several
 from holdfast.cli.failures import AgentFailed, exit_code
 from holdfast.cli.plain import Value, fields_of, plain
 from holdfast.cli.session import Session, bound, is_sensitive, login, point
