@@ -23,7 +23,7 @@ from holdfast.store.names.arguments import (
     check_text,
     listed,
 )
-from holdfast.store.names.items import TYPES, Checkpoint, Entry
+from holdfast.store.names.items import TYPES
 from holdfast.store.names.scope import Scope, check_key
 
 VERIFY = ("full", "references", "none")
@@ -47,6 +47,8 @@ OWN = frozenset(
 )
 """Names in the metadata of a checkpoint that are written here."""
 _LONGEST = 256
+_RESTS = "a state rests on states, checkpoints or entries"
+_FROM = "the source is a state, or a scope as in 'agent:7'"
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class CheckpointRequest:
             lambda: check_text(self.trigger, "the trigger of a checkpoint", _LONGEST),
             lambda: check_text(self.description, "the description of a checkpoint", 64 * 1024),
             *_each(self.tags, "tags", lambda tag: check_text(tag, "a tag", _LONGEST, least=1)),
-            *_each(self.depends_on, "depends_on", _check_dependency),
+            *_each(self.depends_on, "depends_on", lambda one: _check_place(one, _RESTS)),
             *_given(self.retention, _check_retention),
             lambda: _check_metadata(self.metadata),
         )
@@ -183,7 +185,7 @@ class RestoreRequest:
                 lambda: one_of(self.dependencies, DEPENDENCIES, "dependencies is"),
                 *_each(self.keys, "keys", lambda key: check_key(key, owner=True)),
                 *_each(self.prefixes, "prefixes", _check_prefix),
-                *_given(self.source, _check_source),
+                *_given(self.source, lambda one: _check_place(one, _FROM)),
                 lambda: check_flag(self.dry_run, "dry_run"),
                 lambda: check_flag(self.past_damage, "past_damage"),
                 lambda: check_limit(self.if_head, "if_head"),
@@ -263,23 +265,12 @@ def _check_prefix(prefix: object) -> None:
     check_key(prefix + "*", owner=True)
 
 
-def _check_source(source: object) -> None:
-    if isinstance(source, str):
-        Scope.parse(source)
-    elif not isinstance(source, Scope) and not hasattr(source, "scope"):
-        raise InvalidInputError(
-            f"the source is a state, or a scope as in 'agent:7', not a {type(source).__name__}"
-        )
-
-
-def _check_dependency(what: object) -> None:
+def _check_place(what: object, said: str) -> None:
+    """Refuse what is no state, nor anything else that says of which scope it is."""
     if isinstance(what, str):
         Scope.parse(what)
-    known = isinstance(what, Checkpoint | Entry | Scope | str)
-    if not known and not callable(getattr(getattr(what, "_handle", what), "place", None)):
-        raise InvalidInputError(
-            f"a state rests on states, checkpoints or entries, not on a {type(what).__name__}"
-        )
+    elif not isinstance(what, Scope) and not hasattr(what, "scope"):
+        raise InvalidInputError(f"{said}, not a {type(what).__name__}")
 
 
 def _check_metadata(metadata: object) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -299,19 +298,6 @@ class Schedules:
     def discard(self, name: str) -> bool:
         """Remove a schedule, if there is one."""
         return self.cells.replace(name, lambda _: None)
-
-    def has(self, name: str) -> bool:
-        """Whether there is a schedule of this name."""
-        return self.cells.get(self.cells.key_of(name)) is not None
-
-    def infos(self) -> Iterator[ScheduleInfo]:
-        """What is told of all schedules, in no order; of one that is damaged, where it lies."""
-        self.core.check_open()
-        for key, row in self.cells.all():
-            try:
-                yield self.info(self.open(key, row))
-            except DamagedRecordError as error:  # the others are shown all the same
-                yield ScheduleInfo(rowkinds.describe(key), damage=str(error))
 
     def open(self, key: bytes, row: bytes) -> Schedule:
         """The schedule that a cell holds."""

@@ -31,6 +31,7 @@ from holdfast.checkpoints.schedule import (
     waiting,
 )
 from holdfast.errors import (
+    DamagedRecordError,
     HoldfastError,
     InvalidInputError,
     LeaseLostError,
@@ -41,6 +42,7 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.store.inner import Asking, Lease, core_of
+from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_flag
 from holdfast.store.names.background import Background, Startable
 from holdfast.store.names.cause import acting
@@ -244,7 +246,14 @@ class Scheduler(Startable):
 
     def schedules(self) -> list[ScheduleInfo]:
         """All schedules of the store, by their names; what is damaged is among them, and named."""
-        return sorted(self._schedules.infos(), key=lambda info: info.name)
+        self._core.check_open()
+        found = []
+        for key, row in self._schedules.cells.all():
+            try:
+                found.append(self._schedules.info(self._schedules.open(key, row)))
+            except DamagedRecordError as error:  # the others are shown all the same
+                found.append(ScheduleInfo(rowkinds.describe(key), damage=str(error)))
+        return sorted(found, key=lambda info: info.name)
 
     # running
 

@@ -102,7 +102,8 @@ def follow_policies(engine: Engine, scope: Scope, ids: Iterable[str]) -> None:
     own = stored_policies(LineHandle(engine.core, scope, "main"))
     known = {policy.id: policy for policy in merged(engine.defaults, own)}
     for id_ in ids:
-        there = schedules.has(name_of(scope, id_))
+        cells = schedules.cells
+        there = cells.get(cells.key_of(name_of(scope, id_))) is not None
         wanted = known.get(id_) if there or id_ in own else None
         if not schedule_policy(schedules, scope, wanted) and there:
             schedules.discard(name_of(scope, id_))
