@@ -37,6 +37,8 @@ def names_of(kind: ast.ClassDef) -> Iterator[str]:
             yield node.target.id
         elif isinstance(node, ast.FunctionDef):
             yield node.name
+        elif isinstance(node, ast.Assign):  # a property that is made
+            yield from (one.id for one in node.targets if isinstance(one, ast.Name))
     for base in kind.bases:
         for other in CLASSES.get(ast.unparse(base), []):
             yield from names_of(other)
