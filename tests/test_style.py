@@ -335,7 +335,7 @@ def bad_names(sources: Sources, packages: set[str]) -> list[str]:
 
     Commands are named after what they are about, and each engine has the same parts.
     """
-    parts = re.compile(r"holdfast\.(cli\.commands|storage\.\w+)\.\w+")
+    parts = re.compile(r"holdfast\.(cli(\.commands)?|storage\.\w+)\.\w+")
     modules = [name for name in sources if name not in packages and not parts.fullmatch(name)]
     places = dict[str, list[str]]()
     for name in modules:
