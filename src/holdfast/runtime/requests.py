@@ -242,8 +242,9 @@ class Requests:
         book, mailbox = self._book(session), self._mailbox(session)
 
         def answer() -> RequestRecord | Letter | None:
-            aside = (one for one in mailbox.set_aside() if one.id == id)
-            return book.get(f"done/{id}") or next(aside, None)
+            if (done := book.get(f"done/{id}")) is not None:
+                return done
+            return next((one for one in mailbox.set_aside() if one.id == id), None)
 
         while (found := answer()) is None:
             left = end - time.monotonic() if end is not None else LOOK
