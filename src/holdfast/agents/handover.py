@@ -235,7 +235,19 @@ class Handovers:
         return own_step(self._store, note, reason=f"handover {id} {status}")
 
     def _main(self, agent: State | Scope | str) -> LineHandle:
-        return on_main(self._handle.of(agent))
+        """Its main timeline; refused where another is given.
+
+        A fork has copies of the tasks and of the records as they were when it began: what it gave
+        away would be main's as well, and what it was offered has been answered elsewhere.
+        """
+        handle = self._handle.of(agent)
+        if handle.timeline != "main":
+            raise InvalidInputError(
+                f"{handle.scope}: handovers are between the main timelines of agents, not on "
+                f"{handle.timeline!r}; restore main to the fork, reconcile(), and hand over from "
+                "there"
+            )
+        return handle
 
     def _step(
         self,
@@ -523,20 +535,6 @@ def _known(side: Side, id: str, where: str) -> Record:
             "history() lists them"
         )
     return found
-
-
-def on_main(handle: LineHandle) -> LineHandle:
-    """Refuse another timeline than main.
-
-    A fork has copies of the tasks and of the records as they were when it began: what it gave away
-    would be main's as well, and what it was offered has been answered elsewhere.
-    """
-    if handle.timeline != "main":
-        raise InvalidInputError(
-            f"{handle.scope}: handovers are between the main timelines of agents, not on "
-            f"{handle.timeline!r}; restore main to the fork, reconcile(), and hand over from there"
-        )
-    return handle
 
 
 def _in_order(found: Iterable[Record]) -> list[Handover]:

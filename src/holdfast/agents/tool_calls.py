@@ -27,7 +27,6 @@ from holdfast.store.inner import (
     KEEP,
     ChangeParts,
     Operation,
-    ScopedChange,
     exact,
     handle_of,
     has_sealed,
@@ -303,29 +302,24 @@ def repair(state: Any, book: EffectBook, key: str) -> Repaired:
                 f"{state.scope}: in {key!r} something stands between the tool call {min(late)!r} "
                 "and its result: move the result directly behind its call, then repair"
             )
-        if found or lone:
-            answers = {(one.call.message, one.call.id): one.answer for one in found}
-            made = completed(messages, lambda call: answers[call.message, call.id])
-            _write(part, key, messages, made)
+        stored = exact(part, key)
+        if stored is None or not (found or lone):
+            return Repaired(found, lone)
+        answers = {(one.call.message, one.call.id): one.answer for one in found}
+        made = completed(messages, lambda call: answers[call.message, call.id])
+        if made[: len(messages)] == messages and type(stored.value) is not Typed:
+            part.extend(key, made[len(messages) :])
+        elif has_sealed(stored.value):  # what stays would be written open
+            raise InvalidInputError(
+                f"{state.scope}: messages of {key!r} are sealed for a subject, and the repair "
+                "would have to write them open: give the tool calls their results yourself, with "
+                "subject="
+            )
+        else:  # the key keeps its class and expiry
+            part.operations.append(Operation("set", key, made, KEEP))
         return Repaired(found, lone)
 
     return own_step(state, note, reason="tool calls without a result")
-
-
-def _write(part: ScopedChange, key: str, messages: list[Any], made: list[Any]) -> None:
-    """Note what a conversation becomes; the key keeps its class and expiry."""
-    stored = exact(part, key)
-    assert stored is not None
-    if made[: len(messages)] == messages and type(stored.value) is not Typed:
-        part.extend(key, made[len(messages) :])
-        return
-    if has_sealed(stored.value):  # what stays would be written open
-        raise InvalidInputError(
-            f"{part._reader.scope}: messages of {key!r} are sealed for a subject, and the repair "
-            "would have to write them open: give the tool calls their results yourself, with "
-            "subject="
-        )
-    part.operations.append(Operation("set", key, made, KEEP))
 
 
 def _orphans(book: EffectBook, messages: list[Any]) -> tuple[tuple[Orphan, ...], tuple[str, ...]]:

@@ -427,7 +427,24 @@ class Turns:
 
     def _taken_up(self, restart: Restart | None) -> Steps[Any]:
         """Let the agent hold what is stored of it, and see to it that this is sound."""
-        self._kept = self._attachment()
+        if self._running.fields is None and hasattr(self._agent, "set_state"):
+            self._agent.set_state(self._own)  # a holdfast.agents.Agent has its own
+            self._kept = blocking_of(self._agent.kept)._core
+        elif self._running.fields is None and not isinstance(self._agent, PersistentAgent):
+            self._kept = None  # it keeps nothing of its own
+            held = getattr(self._agent, "__dict__", {})
+            lost = [n for n, one in held.items() if isinstance(one, (int, float, str, list, dict))]
+            ours = (type(one).__module__.partition(".")[0] == "holdfast" for one in held.values())
+            if lost and not any(ours):  # one that holds a state may keep them itself
+                log.warning(
+                    "%s: nothing of %s is kept: %s will be gone when it ends or is killed. Name "
+                    "what to keep (fields=[...], --field), or give it get_persistent_state and "
+                    "apply_persistent_state",
+                    self._handle.scope, type(self._agent).__name__, ", ".join(lost),
+                )  # fmt: skip
+        else:
+            fields = self._running.fields
+            self._kept = Attachment(self._agent, self._handle, fields, self._lease)
         self._life = self._kept if self._kept is not None else Living(self._agent, self._handle)
         self._life.begin("start")
         if self._kept is not None:
@@ -443,25 +460,6 @@ class Turns:
             yield from self._life.recovered()
         yield from self._life.validated()
         self._running.ran = True
-
-    def _attachment(self) -> Attachment | None:
-        """What keeps the agent; None if it keeps nothing of its own."""
-        if self._running.fields is None and hasattr(self._agent, "set_state"):
-            self._agent.set_state(self._own)  # a holdfast.agents.Agent has its own
-            return blocking_of(self._agent.kept)._core  # type: ignore[no-any-return]
-        if self._running.fields is None and not isinstance(self._agent, PersistentAgent):
-            held = getattr(self._agent, "__dict__", {})
-            lost = [n for n, one in held.items() if isinstance(one, (int, float, str, list, dict))]
-            ours = (type(one).__module__.partition(".")[0] == "holdfast" for one in held.values())
-            if lost and not any(ours):  # one that holds a state may keep them itself
-                log.warning(
-                    "%s: nothing of %s is kept: %s will be gone when it ends or is killed. Name "
-                    "what to keep (fields=[...], --field), or give it get_persistent_state and "
-                    "apply_persistent_state",
-                    self._handle.scope, type(self._agent).__name__, ", ".join(lost),
-                )  # fmt: skip
-            return None
-        return Attachment(self._agent, self._handle, self._running.fields, self._lease)
 
     def _held(self) -> Steps[bool]:
         """Let the agent hold what is stored of it; whether there was something."""

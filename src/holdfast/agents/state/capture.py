@@ -82,7 +82,11 @@ def persisted(agent: AgentState) -> Persisted | None:
     then = agent._at(sequence)
     source = then._moment()
     read = {name: then._components[name].read(source) for name in _FLAT}
-    state_name, state_data = _state(source, read.pop("state"))
+    # Where it is: as its machine has it, if it has one, else as the component says.
+    now, state = source.get(machine_key(MAIN, NOW)), read.pop("state")
+    state_name, state_data = ("", None) if state is None else (state.name, state.data)
+    if now is not None:
+        state_name, state_data = now["state"], source.get(machine_key(MAIN, DATA))
     [newest] = handle.history.log(limit=1, until=sequence)
     identity = then._components["identity"].read(source)
     return Persisted(
@@ -98,11 +102,3 @@ def persisted(agent: AgentState) -> Persisted | None:
 
 
 _FLAT = ("state", "conversation", "configuration", "tool_usage", "execution_state", "metadata")
-
-
-def _state(source: Any, state: Any) -> tuple[str, Any]:
-    """Where the agent is: as its machine has it, if it has one, else as the component says."""
-    now = source.get(machine_key(MAIN, NOW))
-    if now is not None:
-        return now["state"], source.get(machine_key(MAIN, DATA))
-    return ("", None) if state is None else (state.name, state.data)
