@@ -51,9 +51,22 @@ def check_batch(batch: Batch, limits: Limits) -> None:
     if batch.drops and not put_keys.isdisjoint(batch.drops):
         raise InvalidInputError("a batch cannot put and drop the same record; send two batches")
     if batch.cells:
-        _check_cells(batch.cells)
+        names = [key for key, _, _ in batch.cells]
+        _check_keys(names)
+        if len(set(names)) != len(names):
+            raise InvalidInputError("a batch may name each cell only once")
+        for place in (1, 2):
+            given = [(cell[0], cell[place]) for cell in batch.cells]
+            filled = {key: value for key, value in given if value is not None}
+            if filled:
+                _check_values(filled, filled.values(), MAX_CELL, "cell")
     if batch.swaps:
-        _check_swaps(batch, put_keys, limits.max_record)
+        again = [key for key, _, _ in batch.swaps]
+        _check_keys(again)
+        others = {*put_keys, *batch.drops}
+        if len(set(again)) != len(again) or not others.isdisjoint(again):
+            raise InvalidInputError("a record that is sealed again is named once in its batch")
+        _check_values(again, [new for _, _, new in batch.swaps], limits.max_record, "record")
 
 
 def check_range(low: bytes, high: bytes, limit: int) -> None:
@@ -161,24 +174,3 @@ def _check_values(keys: Iterable[bytes], values: Iterable[bytes], most: int, wha
     raise LimitExceededError(
         f"{place} is larger than the limit of {most} bytes; split it into several", path=place
     )
-
-
-def _check_swaps(batch: Batch, put_keys: set[bytes], most: int) -> None:
-    keys = [key for key, _, _ in batch.swaps]
-    _check_keys(keys)
-    if len({*keys, *put_keys, *batch.drops}) != len(keys) + len(put_keys) + len(set(batch.drops)):
-        raise InvalidInputError("a record that is sealed again is named once in its batch")
-    _check_values(keys, [new for _, _, new in batch.swaps], most, "record")
-
-
-def _check_cells(cells: list[tuple[bytes, bytes | None, bytes | None]]) -> None:
-    keys = [key for key, _, _ in cells]
-    _check_keys(keys)
-    if len(set(keys)) != len(keys):
-        raise InvalidInputError("a batch may name each cell only once")
-    for place in (1, 2):
-        pairs = [(cell[0], cell[place]) for cell in cells]
-        filled = [(key, value) for key, value in pairs if value is not None]
-        if filled:
-            names, values = zip(*filled, strict=True)
-            _check_values(names, values, MAX_CELL, "cell")

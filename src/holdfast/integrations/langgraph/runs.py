@@ -147,19 +147,12 @@ def triggered(record: Record) -> set[str]:
     found: set[str] = set()
     told = type(record.updated) is list  # not by `update_state`, nor by a fork
     for name in record.updated if told else [*record.values, *record.apart]:
-        node = _target(name)
-        if node and (told or _unseen(record, name, node)):
+        # No other channel makes a node run; and no node's name has a colon.
+        node = name.rpartition(":")[2]
+        runs = name == START or name.startswith(("branch:to:", "join:"))
+        if runs and (told or _unseen(record, name, node)):
             found.add(node)
     return found
-
-
-def _target(channel: str) -> str:
-    """The node that a channel makes run; empty if it is none of that kind."""
-    if channel.startswith("branch:to:"):
-        return channel.removeprefix("branch:to:")
-    if channel.startswith("join:"):
-        return channel.rpartition(":")[2]
-    return START if channel == START else ""
 
 
 def _unseen(record: Record, channel: str, node: str) -> bool:

@@ -210,7 +210,8 @@ class Record(NamedTuple):
     def pack(self, names: Names) -> list[Any]:
         """The list that is stored."""
         id = short_id(self.id)
-        newest = _newest(self.versions, *self.seen.values())
+        every = [*chain.from_iterable(map(dict.values, (self.versions, *self.seen.values())))]
+        newest = max(every) if {*map(type, every)} == {int} else 0  # 0: they are not all numbers
         seen = {node: names.shorts(seen, newest) for node, seen in self.seen.items()}
         found = [
             id,
@@ -371,12 +372,6 @@ def _long_metadata(found: Any) -> Any:
     if type(found) is list:
         return {"source": _SOURCES[found[0]], "step": found[1], "parents": {}}
     return found
-
-
-def _newest(*versions: dict[str, Any]) -> int:
-    """The newest of all versions; 0 if they are not all numbers."""
-    found = [*chain.from_iterable(map(dict.values, versions))]
-    return max(found) if {*map(type, found)} == {int} else 0
 
 
 def _short_time(text: str, id: Any) -> Any:

@@ -210,7 +210,16 @@ class _Apart:
             if known:
                 return found
             entry = self._types.entry(kind)
-        return self._object(value, entry)
+        if self._message is not None and isinstance(value, BaseMessage):
+            stands = self._message(value)
+            if stands is not None:
+                return stands
+        try:
+            payload = entry.to_plain(value)
+        except (AttributeError, KeyError, TypeError) as error:
+            told = f"a {_told(entry.cls)} lacks a part ({type(error).__name__})"
+            raise Refusal(f"{told}; set all fields before storing it") from None
+        return Typed(entry.name, entry.version, self.any(payload))
 
     def _part(self, step: str | int, part: Any) -> Any:
         """A part; a refusal gathers the steps to it."""
@@ -219,18 +228,6 @@ class _Apart:
         except Refusal as refusal:
             refusal.steps.append(step)
             raise
-
-    def _object(self, value: Any, entry: Entry) -> Any:
-        if self._message is not None and isinstance(value, BaseMessage):
-            found = self._message(value)
-            if found is not None:
-                return found
-        try:
-            payload = entry.to_plain(value)
-        except (AttributeError, KeyError, TypeError) as error:
-            told = f"a {_told(entry.cls)} lacks a part ({type(error).__name__})"
-            raise Refusal(f"{told}; set all fields before storing it") from None
-        return Typed(entry.name, entry.version, self.any(payload))
 
     def _builtin(self, value: Any, kind: type) -> tuple[bool, Any]:
         """(whether the value is of no class that an entry could stand for, its plain form)."""

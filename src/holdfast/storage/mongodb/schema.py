@@ -31,7 +31,22 @@ _EXPECTED = frozenset(
 
 def differences(client: Client) -> list[str]:
     """What is in the database and should not be, or the other way round; [] if it is ours."""
-    return server.differences(_described(client), _EXPECTED)
+    found: set[str] = set()
+    for one in client.database.list_collections():
+        name = one["name"]
+        if name.startswith("system."):  # the server's own
+            continue
+        kind = one["type"]
+        options = ", ".join(sorted(one["options"]))
+        found.add(f"{kind} {name}" + (f" (with {options})" if options else ""))
+        if name not in _NAMES or kind != "collection":
+            continue
+        for index in client.database[name].list_indexes():
+            keys = ", ".join(index["key"])
+            special = ", ".join(sorted(set(index) - {"v", "key", "name", "ns"}))
+            text = f"index {index['name']} of {name} on {keys}"
+            found.add(text + (f" (with {special})" if special else ""))
+    return server.differences(found, _EXPECTED)
 
 
 def prepare(client: Client, *, create: bool) -> None:
@@ -78,22 +93,3 @@ def _make(client: Client) -> None:
     new = {"format": FORMAT, "commits": Int64(0)}
     with suppress(DuplicateKeyError):
         client.store.update_one({"_id": COUNT}, {"$setOnInsert": new}, upsert=True)
-
-
-def _described(client: Client) -> frozenset[str]:
-    found: set[str] = set()
-    for one in client.database.list_collections():
-        name = one["name"]
-        if name.startswith("system."):  # the server's own
-            continue
-        kind = one["type"]
-        options = ", ".join(sorted(one["options"]))
-        found.add(f"{kind} {name}" + (f" (with {options})" if options else ""))
-        if name not in _NAMES or kind != "collection":
-            continue
-        for index in client.database[name].list_indexes():
-            keys = ", ".join(index["key"])
-            special = ", ".join(sorted(set(index) - {"v", "key", "name", "ns"}))
-            text = f"index {index['name']} of {name} on {keys}"
-            found.add(text + (f" (with {special})" if special else ""))
-    return frozenset(found)

@@ -190,7 +190,8 @@ class Link:
                     self._pg.consume_input()
             self._receive(results, deadline)
         except psycopg.Error as error:
-            raise Lost(_plain(error), results) from None
+            text = str(error).strip() or "the connection broke"
+            raise Lost(text.splitlines()[0], results) from None
         except TimeoutError:
             raise Lost("no answer came in time", results, late=True) from None
         self.spoiled = self.warned or any(result.failed for result in results)
@@ -250,10 +251,6 @@ class Link:
 def unreachable(address: PostgresAddress, lost: Lost) -> Unavailable:
     """The error for a link that broke before anything was asked for, or while reading."""
     return Unavailable(f"{address} cannot be reached: {lost}; nothing was applied, try again")
-
-
-def _plain(error: psycopg.Error) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else "the connection broke"
 
 
 class Pool:

@@ -178,14 +178,11 @@ def mount_type(folder: str) -> str:
         return ""
     device = os.stat(folder).st_dev
     wanted = f"{os.major(device)}:{os.minor(device)}"
-    try:
-        with open(MOUNTS, encoding="utf-8", errors="replace") as table:
-            for line in table:
-                fields, _, rest = line.partition(" - ")
-                if fields.split(" ", 3)[2] == wanted:
-                    return rest.split(" ", 1)[0]
-    except OSError:
-        return ""
+    with suppress(OSError), open(MOUNTS, encoding="utf-8", errors="replace") as table:
+        for line in table:
+            fields, _, rest = line.partition(" - ")
+            if fields.split(" ", 3)[2] == wanted:
+                return rest.split(" ", 1)[0]
     return ""
 
 
