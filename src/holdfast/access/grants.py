@@ -111,10 +111,8 @@ class Access:
         self._reader = handle_of(state).reader
         self._clock = core_of(store).clock
         self._seen: Any = 0
-        self._generation = 0
         self._known: dict[str, list[Grant]] = {}
         self._above: dict[str, str] = {}
-        self._decided: dict[tuple[str, str], list[Grant]] = {}
 
     # grants
 
@@ -228,35 +226,27 @@ class Access:
         """The grants that hold for somebody and a scope, as of now."""
         self._refresh()
         scope = scope.removeprefix(f"custom:{BESIDE}/")  # what is kept beside a scope goes with it
-        place = (principal, scope)
-        if place not in self._decided:
-            if len(self._decided) > 10_000:
-                self._decided.clear()
-            chain = self._chain(scope)
-            self._decided[place] = [
-                one
-                for one in self._known.get(principal, ())
-                if fits(one.target, scope)
-                or (one.below and any(fits(one.target, above) for above in chain))
-            ]
-        found = self._decided[place]
-        if any(one.until is not None for one in found):
-            now = self._now()
-            return [one for one in found if one.until is None or one.until.timestamp() > now]
-        return found
+        chain = self._chain(scope)
+        found = [
+            one
+            for one in self._known.get(principal, ())
+            if fits(one.target, scope)
+            or (one.below and any(fits(one.target, above) for above in chain))
+        ]
+        return [one for one in found if one.until is None or one.until.timestamp() > self._now()]
 
     def list(self, principal: str | None = None) -> Iterable[Grant]:
         """All grants, or those of one principal; also those that are over."""
         self._refresh()
-        some = self._known if principal is None else {principal: self._known.get(principal, [])}
-        return [one for who in sorted(some) for one in some[who]]
+        wanted = sorted(self._known) if principal is None else [principal]
+        return [one for who in wanted for one in self._known.get(who, ())]
 
-    def _refresh(self) -> None:
-        """Read the grants again if any has changed, in whatever process."""
+    def _refresh(self) -> object:
+        """The grants by principals: another mapping once any has changed, in whatever process."""
         line = self._reader.now()
         seen = (line.ledger.number, line.sequence) if line is not None else None
         if seen == self._seen:
-            return
+            return self._known
         known: dict[str, list[Grant]] = {}
         for made in self._grants.all().values():
             known.setdefault(made.principal, []).append(made)
@@ -264,14 +254,8 @@ class Access:
             f"session:{bytes.fromhex(key).decode()}": one.parent
             for key, one in self._parents.all().items()
         }
-        self._known, self._decided, self._seen = known, {}, seen
-        self._generation += 1
-
-    @property
-    def generation(self) -> int:
-        """Another number once any grant has changed, in whatever process."""
-        self._refresh()
-        return self._generation
+        self._known, self._seen = known, seen
+        return known
 
     def _chain(self, scope: str) -> Any:
         """The scopes that one is below of, the nearest first."""
@@ -341,7 +325,7 @@ class Guard:
         self._core = core
         self.principal = principal
         self._token: object = None
-        self._generation = -1
+        self._grants: object = None
         self._held: dict[tuple[Scope, str], tuple[str, ...]] = {}
         """Prefixes of keys for which a permission is held, as long as no grant changes."""
 
@@ -362,8 +346,9 @@ class Guard:
             version = self._core.storage.version()
         token = (lanes.count, lanes.flying, version)
         if token != self._token:  # somebody has committed something, perhaps a grant
-            if self._generation != self._access.generation:
-                self._generation = self._access.generation
+            grants = self._access._refresh()
+            if grants is not self._grants:
+                self._grants = grants
                 self._held.clear()
             self._token = token
         held = self._held.get((scope, need))
