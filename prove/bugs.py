@@ -2031,9 +2031,9 @@ BUGS = (
     Bug(
         "a hook's place is noted before it was told of the batch",
         "hooks/hook_runner.py",
-        "        if lines and not self._run(lines, results):\n",
+        "        if lines and not self._run(lines):\n",
         "        self._position = position\n        self._note()\n"
-        "        if lines and not self._run(lines, results):\n",
+        "        if lines and not self._run(lines):\n",
         "tests/hooks/test_hooks_killed.py"
         "::test_killed_at_every_commit_every_change_is_told_at_least_once",
     ),

@@ -306,9 +306,9 @@ def test_a_batch_is_told_when_it_is_full_or_after_the_interval(
         runner = hooks.named(name).runner
         inner, kept = runner._run, seen
 
-        def run(lines: Any, results: Any, inner: Any = inner, kept: Any = kept) -> bool:
+        def run(lines: Any, inner: Any = inner, kept: Any = kept) -> bool:
             kept.append(sum(len(line.events) for line in lines.values()))
-            return bool(inner(lines, results))
+            return bool(inner(lines))
 
         runner._run = run
     state = store.agent("a")

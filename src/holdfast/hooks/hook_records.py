@@ -69,7 +69,7 @@ def keep_results(store: Store, name: str, results: list[dict[str, Any]]) -> None
             if some:
                 key = f"{RESULTS.prefix}{kind}/{name}"
                 part.extend(key, some)
-                if line.reader.length(key) > KEPT + KEPT // 4:
+                if line.reader.length(key) + len(some) > KEPT + KEPT // 4:
                     part.trim(key, keep_last=KEPT)
 
     own_step(handle_of(store), note, reason=f"results of the hook {name}")

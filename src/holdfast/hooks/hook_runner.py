@@ -85,6 +85,8 @@ class HookRunner:
         """The same as the cell says it."""
         self._results: list[dict[str, Any]] = []
         """What it gave behind that."""
+        self._fresh: list[dict[str, Any]] = []
+        """The same of the batch that it is told of."""
         self._ending = False
         self._background = Background(
             self._core, f"holdfast-hook-{hook.name}", WAIT, self._turn, self._leave
@@ -180,17 +182,17 @@ class HookRunner:
         else:
             whole = True
         position = Position(self._watch.position)
-        results: list[dict[str, Any]] = []
-        if lines and not self._run(lines, results):
+        self._fresh = []
+        if lines and not self._run(lines):
             return 0.0  # it is ending: the batch is told again by whoever goes on
-        self._results += results
+        self._results += self._fresh
         self._position, full = position, count >= self._hook.batch_size
         # Who has much to catch up with notes it once an interval: a commit costs as much as some
         # tens of calls.
-        if time.monotonic() > self._noted + (self._hook.flush_interval if count else IDLE) or (
-            self._results and not full
-        ):
+        due = self._noted + (self._hook.flush_interval if count else IDLE)
+        if noted := time.monotonic() > due or (self._results and not full):
             self._note()
+        if whole or noted:
             # Where the feed ends is asked in each of its lanes: not by who has come to its end.
             self._judge(0 if whole else lag(self._core, position))
         return 0.0 if full else self._hook.flush_interval
@@ -218,14 +220,14 @@ class HookRunner:
 
     # telling
 
-    def _run(self, lines: dict[str, _Line], results: list[dict[str, Any]]) -> bool:
+    def _run(self, lines: dict[str, _Line]) -> bool:
         """Tell all events; False if it ends before that.
 
         Calls are made by threads that nobody waits for at the end of the program: a call that hangs
         is left behind, and another thread goes on with its line.
         """
         free = deque(lines.values())
-        threads, pause = [self._worker(free, results)], BRISK
+        threads, pause = [self._worker(free)], BRISK
         judged = time.monotonic()
         while True:
             if threads:
@@ -237,12 +239,12 @@ class HookRunner:
                         line.turn += 1
                         hung = HookOutcome(seconds=self._hook.timeout)
                         hung.fail(TimeoutError(f"it took longer than {self._hook.timeout:g} s"))
-                        self._after(line, hung, results)
+                        self._after(line, hung)
                         threads = [one for one in threads if one is not line.by]
                         free.append(line)
             threads = [one for one in threads if one.is_alive()]
             more = range(min(self._hook.max_concurrent - len(threads), len(free)))
-            threads += [self._worker(free, results) for _ in more]
+            threads += [self._worker(free) for _ in more]
             left = any(line.events for line in lines.values())
             if not left or (self._ending and not any(line.begun for line in lines.values())):
                 return not left
@@ -250,17 +252,13 @@ class HookRunner:
                 judged = now
                 self._judge(lag(self._core, self._position))
 
-    def _worker(self, free: deque[_Line], results: list[dict[str, Any]]) -> threading.Thread:
-        thread = threading.Thread(
-            target=self._work,
-            args=(free, results),
-            name=f"holdfast-hook-{self._hook.name}",
-            daemon=True,
-        )
+    def _worker(self, free: deque[_Line]) -> threading.Thread:
+        name = f"holdfast-hook-{self._hook.name}"
+        thread = threading.Thread(target=self._work, args=(free,), name=name, daemon=True)
         thread.start()
         return thread
 
-    def _work(self, free: deque[_Line], results: list[dict[str, Any]]) -> None:
+    def _work(self, free: deque[_Line]) -> None:
         """Tell the events of lines that nobody is at, one line after the other."""
         while True:
             with self._lock:
@@ -278,10 +276,10 @@ class HookRunner:
                     pause = max(0.001, self._hook.breaker.wait())  # asked again then
                 if pause > 0:
                     time.sleep(min(0.05, pause))
-                elif not self._tell(line, results):
+                elif not self._tell(line):
                     return
 
-    def _tell(self, line: _Line, results: list[dict[str, Any]]) -> bool:
+    def _tell(self, line: _Line) -> bool:
         """Tell the first event of a line; False if that took too long, and others go on with it."""
         event, turn, outcome = line.events[0], line.turn, HookOutcome()
         context = HookContext(self._hook.name, line.attempt, data=self._hook.data)
@@ -299,16 +297,10 @@ class HookRunner:
                 return False
             if not asked:
                 self._hook.metrics.skipped += 1
-            self._after(line, outcome, results, forked if asked else None)
+            self._after(line, outcome, forked if asked else None)
         return True
 
-    def _after(
-        self,
-        line: _Line,
-        outcome: HookOutcome,
-        results: list[dict[str, Any]],
-        forked: str | None = "",
-    ) -> None:
+    def _after(self, line: _Line, outcome: HookOutcome, forked: str | None = "") -> None:
         """What a call came to: the next event, the same once more, or set aside.
 
         `forked` is what went wrong in others that it called; None: it was not asked.
@@ -327,7 +319,7 @@ class HookRunner:
         outcome.error = outcome.error or forked or ""
         self._core.meter.add(HOOKS, (self._hook.name, "failed" if outcome.error else "done"))
         told = {"result": outcome.name, "error": outcome.error}
-        results.append({**line.events.popleft().place, **told})
+        self._fresh.append({**line.events.popleft().place, **told})
         line.attempt, line.due = 1, 0.0
 
     def _fork(self, result: Fork, event: Changed) -> str:

@@ -340,12 +340,9 @@ class _Front(Gate):
         for hook in self._hooks._front:
             if not hook.scopes.fit(scope):
                 continue
-            at = 0
-            while at < len(operations):
-                one = operations[at]
+            for at, one in enumerate(operations):
                 name = _name_of(one)
                 if not name or not hook.wants(name, scope, one.key):
-                    at += 1
                     continue
                 result = self._ask(hook, name, request, one)
                 if isinstance(result, Replace):
@@ -353,9 +350,10 @@ class _Front(Gate):
                     own = [other for other in operations if other.key.startswith("$")]
                     operations, changed = [*own, *result.operations], True
                     break
-                if isinstance(result, Modified | Redirect):
-                    operations[at], changed = _after(one, result), True
-                at += 1
+                if isinstance(result, Redirect):
+                    operations[at], changed = replace(one, key=result.key, sensitive=None), True
+                if isinstance(result, Modified):
+                    operations[at], changed = replace(one, value=result.value), True
         return replace(request, operations=operations) if changed else None
 
     def _ask(self, hook: Hook, name: str, request: GateRequest, one: Operation) -> Any:
@@ -372,16 +370,11 @@ class _Front(Gate):
                 f"nothing was changed. It is tried again in {hook.breaker.wait():.0f} s; its last "
                 f"failure: {hook.metrics.error}"
             )
-        event = Changed(
-            name,
-            request.scope,
-            request.timeline,
-            one.key,
-            one.kind,
-            request.cause or cause_now() or Cause(),
-            _old=partial(self._old, request, one.key),
-            _new=partial(copied, one.value),
-        )
+        line = partial(handle_of(self._hooks._store).line, request.scope, request.timeline)
+        cause = request.cause or cause_now() or Cause()
+        place = (request.scope, request.timeline, one.key, one.kind, cause)
+        old, new = (lambda: line().reader.get(one.key)), partial(copied, one.value)
+        event = Changed(name, *place, _old=old, _new=new)
         outcome = hook.ask(event, HookContext(hook.name, request.attempt, data=hook.data))
         hook.count(outcome)
         self._hooks._core.meter.add(HOOKS, (hook.name, "failed" if outcome.error else "done"))
@@ -405,22 +398,10 @@ class _Front(Gate):
                 f"{request.scope}: the hook {hook.name} can refuse what {name} tells of, not "
                 "change it"
             )
+        if isinstance(result, Modified) and one.kind not in ("set", "append"):
+            raise HookResultError(f"a {one.kind} has no value that a hook could modify")
         return result
-
-    def _old(self, request: GateRequest, key: str) -> Any:
-        """What a key holds now."""
-        line = handle_of(self._hooks._store).line(request.scope, request.timeline)
-        return line.reader.get(key)
 
 
 def _name_of(one: Operation) -> str:
     return name_of(one.kind, one.key, STARTED) or ("" if one.key else one.kind)
-
-
-def _after(one: Operation, result: Modified | Redirect) -> Operation:
-    """An operation as a result leaves it."""
-    if isinstance(result, Redirect):
-        return replace(one, key=result.key, sensitive=None)
-    if one.kind not in ("set", "append"):
-        raise HookResultError(f"a {one.kind} has no value that a hook could modify")
-    return replace(one, value=result.value)
