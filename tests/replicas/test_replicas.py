@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from pathlib import Path
+from random import Random
 
 import pytest
 from backup_kit import fill, values
@@ -44,11 +45,13 @@ def test_a_replica_is_the_store_row_for_row(store: sync.Store, place: Place) -> 
     agent = store.agent("agent-1")
     agent.set("later", 1)
     agent.set("long", b"x" * 3_000_000)
+    with agent.open_write("longer") as file:  # its rows come ahead of its entry
+        file.write(Random(7).randbytes(9_000_000))
     agent.fork("trial").set("tried", True)
     with store.change(id="both") as change:
         change[agent].set("a", 1)
         change[store.agent("new")].set("b", 2)
-    assert [one.entries for one in replicas.status()] == [6, 6]
+    assert [one.entries for one in replicas.status()] == [7, 7]
     assert [one.made for one in replicas.sync().replicas] == [False, False]
     for url in (at(place), at(place, "second")):
         assert_same(store, url)

@@ -70,12 +70,12 @@ _MANY = 1000
 
 def claim(place: Place, run: str, rests_on: Iterable[str]) -> None:
     """Say that objects of these runs may not be deleted while this run lasts."""
-    place.create(_pending(run), msgspec.json.encode([run, *rests_on]))
+    place.create(f"pending/{run}", msgspec.json.encode([run, *rests_on]))
 
 
 def check_claim(place: Place, run: str) -> None:
     """Refuse to go on if others took this run for dead: what it rests on may be deleted."""
-    _alive(place, "pending", [_pending(run)])
+    _alive(place, "pending", [f"pending/{run}"])
 
 
 def runs(place: Place) -> list[str]:
@@ -108,10 +108,6 @@ def collect(place: Place) -> tuple[int, int]:
         return len(unnamed), sum(one.size for one in unnamed)
     finally:
         place.drop(marks)
-
-
-def _pending(run: str) -> str:
-    return f"pending/{run}"
 
 
 def _alive(place: Place, folder: str, mine: Sequence[str]) -> list[Found]:
@@ -204,7 +200,7 @@ def make(core: Core, place: Place, *, name: str, keys: bool, full: bool, unsigne
         ) from None
     finally:
         with suppress(HoldfastError):
-            place.drop([_pending(run)])
+            place.drop([f"pending/{run}"])
 
 
 class _Making:

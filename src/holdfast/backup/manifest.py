@@ -92,16 +92,13 @@ def packed(rows: Iterable[Row]) -> Iterator[tuple[bytes, int]]:
         table = row.table
         waiting += _HEAD.pack(table, len(row.key), len(row.content)) + row.key + row.content
         count += 1
-        if len(waiting) >= LONGEST or _ends(row):
+        chance = (len(row.key) + len(row.content)) / USUAL
+        drawn = int.from_bytes(hashlib.sha256(row.key).digest()[:6], "big")
+        if len(waiting) >= LONGEST or drawn < chance * (1 << 48):
             yield bytes(waiting), count
             waiting, count = bytearray(), 0
     if waiting:
         yield bytes(waiting), count
-
-
-def _ends(row: Row) -> bool:
-    chance = (len(row.key) + len(row.content)) / USUAL
-    return int.from_bytes(hashlib.sha256(row.key).digest()[:6], "big") < chance * (1 << 48)
 
 
 def unpacked(data: bytes, place: str) -> Iterator[Row]:

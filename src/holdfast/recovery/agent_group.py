@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 from holdfast.agents.handover import Handovers
@@ -43,7 +43,6 @@ from holdfast.recovery.records import (
     planned,
 )
 from holdfast.recovery.report import RecoveryReport, report_of
-from holdfast.recovery.run import recovering
 from holdfast.recovery.strategies import (
     UNFIT,
     RecoveryTarget,
@@ -109,28 +108,18 @@ class Together:
         self._store = store
         self._checks = settings.validate
         self._scopes = sorted(set(scopes), key=str)
-        self._failure = failure
+        self._failure = replace(failure, point=named_group(failure.point))
         self._lines = {scope: store.line(scope) for scope in self._scopes}
         self._known: dict[Scope, Lineage] = {}
         """Of the scopes that were asked about before: one reads all its restores."""
         if not self._scopes:
             raise InvalidInputError("a group has one or more agents")
-
-    def check_asked(self) -> None:
-        """Refuse a group that is not there, before anything is kept."""
-        named = self._failure.point
+        named = self._failure.point  # refused before anything is kept, if it is not there
         if named is not None and not any(True for one in self._scopes for _ in self._of(one)):
             raise CheckpointNotFoundError(
                 f"none of the agents has a checkpoint of a group called {named!r}; make one with "
                 "CheckpointGroups.create, or leave `point` out"
             )
-
-    def leases(self, wait: float) -> ExitStack:
-        """All of their leases, in one order, so that no two wait for each other."""
-        with ExitStack() as stack:
-            for scope in self._scopes:
-                stack.enter_context(recovering(Store(self._store), scope, wait))
-            return stack.pop_all()
 
     def run(self) -> dict[Scope, RecoveryReport]:
         """Do it, under their leases."""
@@ -157,7 +146,14 @@ class Together:
                     id_,
                 )
             again(lambda: self._put_back(records, points, passed, found))
-            self._settle(records)
+            # Handed-over tasks are made to fit, and the states before let go; else boot does so.
+            Handovers(Store(self._store))._reconcile(list(self._lines.values()))
+            held = [
+                letting_go(self._lines[one.agent], one.id, one.data.first or 0, SUCCEEDED)
+                for one in records
+            ]
+            if targets := [one for plan in held if plan is not None for one in plan[0].targets]:
+                self._store.core.run(Change(targets, cause_now()))
         return {record.agent: report_of(record) for record in records}
 
     # looking for a moment
@@ -254,17 +250,6 @@ class Together:
             stage.add(inbox.prepared(stage.ledger), Body(body.time, [], [], body.cause))
 
         target.special = special
-
-    def _settle(self, records: Sequence[Record]) -> None:
-        """Handed-over tasks are made to fit, and the states before let go; else boot does so."""
-        Handovers(Store(self._store))._reconcile(list(self._lines.values()))
-        held = [
-            letting_go(self._lines[one.agent], one.id, one.data.first or 0, SUCCEEDED)
-            for one in records
-        ]
-        targets = [target for plan in held if plan is not None for target in plan[0].targets]
-        if targets:
-            self._store.core.run(Change(targets, cause_now()))
 
     # what is kept
 

@@ -7,7 +7,7 @@ that was killed is not taken up again over it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from holdfast.checkpoints.locate import Lineage
@@ -151,16 +151,6 @@ def lost_text(after: int, others: int) -> str:
 def together(*lost: str) -> str:
     """What is lost, of several things, for people; some of them may be nothing."""
     return "; ".join(one for one in lost if one and one != NOTHING) or NOTHING
-
-
-def damage_text(lost: str, damaged: Collection[str]) -> str:
-    """What going back loses, with sticky keys that cannot be read and so do not stay."""
-    return together(lost, f"what damaged rows held of {named(damaged)}" if damaged else "")
-
-
-def named(keys: Iterable[str]) -> str:
-    """Some keys, for people."""
-    return some(sorted(keys))
 
 
 def some(names: Iterable[str]) -> str:

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from holdfast.errors import InvalidInputError, InvalidValueError
-from holdfast.seal.codec import Codec
+from holdfast.errors import InvalidInputError
 from holdfast.store.inner import Finding, Owned
 from holdfast.store.names.arguments import check_moment, check_text
 from holdfast.store.names.scope import BESIDE
@@ -130,7 +129,7 @@ class AgentFailure:
             raise InvalidInputError("the point to return to has a name; it is empty")
         if not isinstance(self.evidence, Mapping):
             raise InvalidInputError("the evidence of a failure is a mapping")
-        return AgentFailure(self.kind, self.message, severity, self.point, self.at, self.evidence)
+        return replace(self, severity=severity)
 
     @property
     def names_state(self) -> bool:
@@ -150,11 +149,6 @@ class AgentFailure:
         if self.evidence:
             found["evidence"] = dict(self.evidence)
         return found
-
-    @classmethod
-    def of(cls, data: Mapping[str, Any]) -> AgentFailure:
-        """What `data` gave."""
-        return cls(**data)
 
 
 def kind_of(name: str) -> Kind:
@@ -185,27 +179,3 @@ def found_failure(findings: Sequence[Finding]) -> AgentFailure | None:
     kind = "partial_corruption" if named and kinds == ["hash_mismatch"] else kinds[0]
     first = findings[0]
     return AgentFailure(kind, f"{first.place}: {first.message}"[:1000], evidence=evidence).check()
-
-
-def given_failure(
-    codec: Codec, failure: AgentFailure | str, point: Any = None, at: Any = None
-) -> AgentFailure:
-    """A failure as a caller names it, checked; `codec` is of the store that is to keep it."""
-    if not isinstance(failure, str | AgentFailure):
-        raise InvalidInputError("a failure is its kind, for example agent_crash, or a AgentFailure")
-    if isinstance(failure, str):
-        failure = AgentFailure(failure, point=point, at=at)
-    else:
-        failure = replace(
-            failure,
-            point=failure.point if point is None else point,
-            at=failure.at if at is None else at,
-        )
-    if failure.point is not None and failure.at is not None:
-        raise InvalidInputError("give either point or at: one state is returned to")
-    checked = failure.check()
-    try:
-        codec.plain(dict(checked.evidence))
-    except InvalidValueError as error:
-        raise InvalidInputError(f"the evidence of a failure cannot be kept: {error}") from None
-    return checked

@@ -81,13 +81,6 @@ def ledgers_of(core: Core, scope: Scope) -> dict[int, Ledger]:
     return found
 
 
-def standing(core: Core, scope: Scope) -> list[bytes]:
-    """Rows that must be absent still when something is put back into a scope: it is not erased
-    since, and what was sealed, or opened, was so under the newest data key."""
-    found = ledgers_of(core, scope).values()
-    return [key for ledger in found for key in (ledger.tombstone, ledger.next_epoch())]
-
-
 def made_again(core: Core, scope: Scope, keys: Iterable[bytes]) -> dict[bytes, bytes]:
     """Those of a scope's damaged or missing rows that can be made again."""
     whole = [key for key in keys if rowkinds.row_kind(key) is not None]
@@ -196,7 +189,10 @@ def heal(
 ) -> tuple[list[Finding], list[Healed]]:
     """The same of one scope, or of the rows that belong to none."""
     core = store.core
-    absent = standing(core, scope) if scope is not None else []  # before anything is read or sealed
+    # Asked before anything is read or sealed, and absent still when something is put back: it is
+    # not erased since, and what was sealed, or opened, was so under the newest data key.
+    there = ledgers_of(core, scope).values() if scope is not None else ()
+    absent = [key for one in there for key in (one.tombstone, one.next_epoch())]
     left, rows, named = healing(store, scope, findings, copies)
     lost = "it is missing"
     Quarantine(store, scope or notices_scope()).add(
@@ -279,7 +275,13 @@ def _candidates(core: Core, other: Core, keys: list[bytes]) -> dict[bytes, bytes
     found = dict(zip(keys, there.get(keys), strict=True))
     for key in keys:
         if key[:1] == b"E":
-            found |= _gap(here, there, key)
+            # Entries where we have none, just before it and from it on: a finding about entries
+            # that are missing names the next one that is there.
+            first, end = key[:9], rowkinds.after(key[:9])
+            before = here.scan(first, key, limit=1, reverse=True)
+            behind = here.scan(key, end, limit=1)
+            low = before[0][0] + b"\0" if before else first
+            found |= there.scan(low, behind[0][0] if behind else end, limit=MOST_MISSING)
             # A finding about signatures names the checkpoint that they lie beside.
             beside = rowkinds.signature(key, b"")
             found |= there.scan(beside, rowkinds.after(beside), limit=rowkinds.MOST_SIGNATURES)
@@ -288,8 +290,8 @@ def _candidates(core: Core, other: Core, keys: list[bytes]) -> dict[bytes, bytes
     mine = here.get(list(found))
     return {
         key: row
-        for (key, row), before in zip(found.items(), mine, strict=True)
-        if row is not None and row != before
+        for (key, row), ours in zip(found.items(), mine, strict=True)
+        if row is not None and row != ours
         if not rowkinds.is_fork(key) or _same_beginning(here, there, key)
     }
 
@@ -306,19 +308,6 @@ def _same_beginning(storage: Storage, other: Storage, key: bytes) -> bool:
     except (StateIntegrityError, ValueError):
         return False  # healed first, if a copy has it
     return mine == theirs
-
-
-def _gap(storage: Storage, other: Storage, key: bytes) -> dict[bytes, bytes]:
-    """Entries of a copy where we have none, just before a key, and from it on.
-
-    A finding about entries that are missing names the next one that is there.
-    """
-    first, end = key[:9], rowkinds.after(key[:9])
-    before = storage.scan(first, key, limit=1, reverse=True)
-    behind = storage.scan(key, end, limit=1)
-    low = before[0][0] + b"\0" if before else first
-    high = behind[0][0] if behind else end
-    return dict(other.scan(low, high, limit=MOST_MISSING))
 
 
 def _fitting(core: Core, scope: Scope, given: dict[bytes, bytes]) -> dict[bytes, bytes]:

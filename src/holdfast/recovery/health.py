@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -45,43 +45,35 @@ _FEW = 1 << 30
 """Bytes free below which the disk is called nearly full; and a tenth of it."""
 _NONE = 100 << 20
 """Bytes free below which it is called full: a long value may not fit any more."""
-Remark = tuple[str, str, str]
-"""Kind, what it is, what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """What a store was opened with; only files are looked at, and their content never."""
-
-    url: str = ""
-    key: str | None = None
-    signer: str | None = None
-    durability: str = "full"
-
-    def concerns(self) -> Iterator[Remark]:
-        """What is wrong with it."""
-        engine, _, path = self.url.partition(":")
-        if engine == "memory":
-            what = "the store is in memory: all of it ends with the process"
-            yield "in_memory", what, "open sqlite:PATH instead"
-        if self.durability == "normal":
-            what = "durability is normal: a power loss may take the last acknowledged writes"
-            yield "durability", what, "open it with durability full"
-        if engine != "sqlite" or not path:
-            return
-        folder = Path(path).parent.resolve()
-        for what, source in (("key", self.key), ("signer", self.signer)):
-            kind, _, name = (source or "").partition(":")
-            if kind == "file" and Path(name).expanduser().parent.resolve() == folder:
-                text = f"the {what} file lies in the folder of the store: who copies it has both"
-                yield f"{what}_beside_store", text, f"move the {what} file to another disk"
-        with suppress(OSError):  # opening the store has said so already
-            disk, size = shutil.disk_usage(folder), os.path.getsize(path)
-            few = disk.free < min(_FEW, disk.total // 10) or disk.free < size // 10
-            if few or disk.free < _NONE:
-                kind = "disk_full" if disk.free < _NONE else "disk_nearly_full"
-                step = "make room: holdfast retention run, holdfast sweep, or a larger disk"
-                yield kind, f"{disk.free >> 20} MiB are free on the disk", step
+def placement(
+    url: str, key: str | None, signer: str | None, durability: str
+) -> Iterator[tuple[str, str, str]]:
+    """What is wrong with what a store was opened with: the kind, what it is, what to do. Only files
+    are looked at, and their content never."""
+    engine, _, path = url.partition(":")
+    if engine == "memory":
+        what = "the store is in memory: all of it ends with the process"
+        yield "in_memory", what, "open sqlite:PATH instead"
+    if durability == "normal":
+        what = "durability is normal: a power loss may take the last acknowledged writes"
+        yield "durability", what, "open it with durability full"
+    if engine != "sqlite" or not path:
+        return
+    folder = Path(path).parent.resolve()
+    for what, source in (("key", key), ("signer", signer)):
+        kind, _, name = (source or "").partition(":")
+        if kind == "file" and Path(name).expanduser().parent.resolve() == folder:
+            text = f"the {what} file lies in the folder of the store: who copies it has both"
+            yield f"{what}_beside_store", text, f"move the {what} file to another disk"
+    with suppress(OSError):  # opening the store has said so already
+        disk, size = shutil.disk_usage(folder), os.path.getsize(path)
+        few = disk.free < min(_FEW, disk.total // 10) or disk.free < size // 10
+        if few or disk.free < _NONE:
+            kind = "disk_full" if disk.free < _NONE else "disk_nearly_full"
+            step = "make room: holdfast retention run, holdfast sweep, or a larger disk"
+            yield kind, f"{disk.free >> 20} MiB are free on the disk", step
 
 
 # what is wrong
@@ -167,11 +159,11 @@ class Health:
 
 
 def health_of(
-    store: StoreHandle, agent: Scope | None, *, budget: float, placement: Placement
+    store: StoreHandle, agent: Scope | None, budget: float, placed: Iterable[tuple[str, str, str]]
 ) -> Health:
-    """Look at a store, or at one scope of it."""
+    """Look at a store, or at one scope of it; `placed` is what `placement` says."""
     report = verify_store(store.core, agent, budget=budget)
-    found = [*_damage(store, report.findings), *_left_over(report), *_of_store(store)]
+    found = [*_damage(store, report.findings), *_of_store(store, report)]
     known = {one.scope for one in found}
     looked, end = True, time.monotonic() + budget
     # All but those in which recoveries keep their own records.
@@ -184,7 +176,7 @@ def health_of(
         for one in _of_scope(store, scope):  # damage of a scope is told once
             if one.kind not in ("damaged_state", "damaged_past") or one.scope not in known:
                 found.append(one)
-    found += [_concern(kind, "", what, step) for kind, what, step in placement.concerns()]
+    found += [_concern(kind, "", what, step) for kind, what, step in placed]
     complete = looked and report.resume is None
     if not complete:
         what = f"time ran out after {report.entries} entries"
@@ -243,7 +235,9 @@ def _damaged(handle: LineHandle, what: str, *, known: bool = False) -> Concern:
     return _concern("damaged_past", scope, what, step)
 
 
-def _left_over(report: Report) -> Iterator[Concern]:
+def _of_store(store: StoreHandle, report: Report) -> Iterator[Concern]:
+    """What was left over; what is out of bounds, parts that died, as whoever watches keeps it; what
+    this process lost or passed over; and where keys are."""
     if report.unfinished:
         what = f"{report.unfinished} long values were never finished"
         yield _concern("unfinished_values", "", what, "holdfast sweep --wait")
@@ -256,13 +250,8 @@ def _left_over(report: Report) -> Iterator[Concern]:
     for one in report.losses:  # what is answered, and stays true
         step = "nothing; `holdfast verify` names the entry that tells of it"
         yield _concern("known_loss", one.scope, f"lost, and answered: {one.what}", step)
-
-
-def _of_store(store: StoreHandle) -> Iterator[Concern]:
-    """What is out of bounds, parts that died, as whoever watches keeps it; what this process lost
-    or passed over; and where keys are."""
-    for one in firing(store):
-        yield _concern("alert", "", str(one), "mend what it names; then it resolves")
+    for alert in firing(store):
+        yield _concern("alert", "", str(alert), "mend what it names; then it resolves")
     if dropped := store.core.meter.read().count("events", outcome="dropped"):
         what = f"{dropped} events of this process's log did not fit into its queue"
         yield _concern("dropped_events", "", what, "Events(queue=…), or log.write, which waits")

@@ -287,18 +287,6 @@ def check_there(store: StoreHandle, agent: Scope) -> None:
         return  # it is there, and damaged
 
 
-def check_writable(store: StoreHandle, agent: Scope) -> None:
-    """Refuse an agent that can neither be read nor written, not even an empty state: one whose row
-    in the directory is damaged."""
-    try:
-        store.line(agent).place()
-    except StateIntegrityError as error:  # told before anything is kept of it
-        raise RecoveryFailedError(
-            f"{agent}: nothing can be put back, for the row that names it is damaged ({error}); "
-            "give a copy of this store's files that has it, or erase the agent and begin anew"
-        ) from error
-
-
 def hashed(scope: Scope) -> str:
     """What stands for a scope in a key, however long its name is."""
     return hashlib.sha256(str(scope).encode("utf-8", "surrogatepass")).hexdigest()[:32]
@@ -394,7 +382,7 @@ class Record:
     @property
     def failure(self) -> AgentFailure:
         """What it answers."""
-        return AgentFailure.of(self.data.failure)
+        return AgentFailure(**self.data.failure)
 
     @cached_property
     def procedure(self) -> Procedure:
@@ -414,15 +402,10 @@ class Record:
             self._held[self.id + PROCEDURE] = self.procedure.data()
             self.note(hold=True)
 
-    @property
-    def kept(self) -> bool:
-        """Whether anything of it is kept."""
-        return self.id + PROCEDURE not in self._held
-
     def keep(self) -> None:
         """Keep that it was begun, if nothing is kept of it yet."""
         with self._lock:
-            if not self.kept:
+            if self.id + PROCEDURE in self._held:
                 self.flush()
 
     def note(self, *, hold: bool = False, **fields: Any) -> None:
@@ -551,7 +534,7 @@ class Record:
 
     def done(self, part: str) -> dict[str, RecoveryStepResult]:
         """What the steps of this attempt came to so far, as it is kept."""
-        if not self.kept:
+        if self.id + PROCEDURE in self._held:  # then nothing of it is kept
             return {}
         found = book_of(self.handle, RecoveryStepResult).all(f"{self.id}/{self.attempt:03}/{part}/")
         return {one.step: one for one in found.values()}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextvars
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from holdfast.errors import (
     RecoveryFailedError,
     StateIntegrityError,
 )
-from holdfast.recovery.agent_group import Together, named_group
+from holdfast.recovery.agent_group import Together
 from holdfast.recovery.changes_of_others import first_of_others
 from holdfast.recovery.context import (
     ANY,
@@ -44,12 +44,11 @@ from holdfast.recovery.failures import (
     PREFIX,
     SIGHTINGS,
     AgentFailure,
-    given_failure,
     kind_of,
     log,
 )
 from holdfast.recovery.heal import as_if_healed, copies_of, damage_of
-from holdfast.recovery.health import BUDGET, Health, Placement, health_of
+from holdfast.recovery.health import BUDGET, Health, health_of, placement
 from holdfast.recovery.lost_entries import Tails, depth_for
 from holdfast.recovery.procedure import (
     BUILT_IN,
@@ -74,7 +73,6 @@ from holdfast.recovery.records import (
     RecoveryNotice,
     check_end,
     check_there,
-    check_writable,
     correlation_of,
     deliver,
     given_core,
@@ -90,14 +88,12 @@ from holdfast.recovery.report import (
     RecoveryPlan,
     RecoveryReport,
     RecoveryStatistics,
-    looked_for,
     report_of,
-    statistics_of,
     with_tail,
 )
 from holdfast.recovery.run import LEASE, Progress, Running, recovering
 from holdfast.recovery.steps import STEPS, action_problems, losing_by
-from holdfast.recovery.strategies import STRATEGIES
+from holdfast.recovery.strategies import STRATEGIES, Looked, look
 from holdfast.storage import url_of
 from holdfast.store.inner import StoreHandle, erased_ids, moment
 from holdfast.store.names.arguments import (
@@ -262,18 +258,41 @@ class Recovery:
         self, failure: AgentFailure | str, point: Any = None, at: Any = None
     ) -> AgentFailure:
         """A failure as a caller names it, checked."""
-        return given_failure(self._handle.core.codec, failure, point, at)
+        if not isinstance(failure, str | AgentFailure):
+            raise InvalidInputError(
+                "a failure is its kind, for example agent_crash, or a AgentFailure"
+            )
+        found = AgentFailure(failure) if isinstance(failure, str) else failure
+        found = replace(
+            found,
+            point=found.point if point is None else point,
+            at=found.at if at is None else at,
+        )
+        if found.point is not None and found.at is not None:
+            raise InvalidInputError("give either point or at: one state is returned to")
+        checked = found.check()
+        try:
+            self._handle.core.codec.plain(dict(checked.evidence))
+        except InvalidValueError as error:
+            raise InvalidInputError(f"the evidence of a failure cannot be kept: {error}") from None
+        return checked
 
-    def _answering(
-        self, failure: AgentFailure, procedure: str | None, agent: Scope | None = None
-    ) -> Procedure:
-        """The same, as it is done: the functions in `validate` are asked by each procedure.
+    def _chosen(self, scope: Scope, asked: AgentFailure, procedure: str | None) -> Procedure:
+        """What answers a failure, as it is done: the functions in `validate` are asked by each
+        procedure. Of records themselves, what changes nothing but damage.
 
         A point that none of its steps could return to is refused.
         """
-        found = self.select(failure, procedure, agent)
+        if is_own(scope):
+            if procedure is None and not asked.names_state:
+                return STANDARD
+            raise InvalidInputError(
+                f"{scope} keeps what recoveries did: it is mended where it is damaged, and neither "
+                "put back to a point nor recovered by another procedure"
+            )
+        found = self.select(asked, procedure, scope)
         # Steps of users' own may do whatever they like.
-        if failure.names_state and not any(
+        if asked.names_state and not any(
             step.type == RESTORE.type or self.steps.get(step.type) is not STEPS.get(step.type)
             for step in found.steps
         ):
@@ -330,8 +349,6 @@ class Recovery:
             self._mend_notices()  # where its procedure is kept, and its end will be told
         chosen = self._chosen(scope, asked, procedure)
         self._check_there(scope)
-        if not copies_of(self._handle.core, self._settings.copies):
-            check_writable(self._handle, scope)
         if progress is not None:
             check_function(progress, "progress")
         safe_point()
@@ -357,17 +374,6 @@ class Recovery:
             if failure.point is not None:
                 return replace(failure, point="{}@{}".format(*points.find(failure.point)))
         return failure
-
-    def _chosen(self, scope: Scope, asked: AgentFailure, procedure: str | None) -> Procedure:
-        """What answers a failure; of records themselves, what changes nothing but damage."""
-        if not is_own(scope):
-            return self._answering(asked, procedure, scope)
-        if procedure is not None or asked.point is not None or asked.at is not None:
-            raise InvalidInputError(
-                f"{scope} keeps what recoveries did: it is mended where it is damaged, and neither "
-                "put back to a point nor recovered by another procedure"
-            )
-        return STANDARD
 
     def _mended_records(self, scope: Scope) -> list[Record]:
         """The recoveries of a scope; see to it that others can be kept, and those that were read.
@@ -467,17 +473,17 @@ class Recovery:
         `RecoveryFailedError`, and none was put back.
         """
         asked = self._asked(failure, point)
-        asked = replace(asked, point=named_group(asked.point))
         scopes = [given_scope(self._handle, agent) for agent in listed(agents, "agents")]
         for scope in scopes:
             check_there(self._handle, scope)
         together = Together(self._handle, self._settings, scopes, asked)
-        together.check_asked()
         for scope in scopes:
             if (damage := damage_of(self._handle.line(scope), self._tails)) is not None:
                 self._recover(scope, damage.check(), None, wait)
         self._mend_notices()
-        with together.leases(wait):
+        with ExitStack() as leases:
+            for scope in sorted(set(scopes), key=str):  # so no two wait for each other
+                leases.enter_context(recovering(self._store, scope, wait))
             for scope in scopes:
                 self._end_unfinished(Records(self._handle, scope).all())
             return together.run()
@@ -518,7 +524,11 @@ class Recovery:
         with as_if_healed(self._handle, scope, asked, tail, copies) as (store, healed):
             record.data.gone = Tails(store).lost(scope) if healed else tail
             context = Context(store, record, settings)
-            looked = looked_for(context, locating)
+            looked = Looked()
+            for step in locating:  # what the first finds is put back; if it is critical, or nothing
+                looked = look(context, context.order(step.action))
+                if looked.target is not None or step.critical:
+                    break
             target = looked.target
             losing = losing_by(context, target) if target is not None else "nothing"
         strategy = target.strategy if target is not None else None
@@ -620,7 +630,22 @@ class Recovery:
         wanted = self._of(agent)
         agents = [wanted] if wanted is not None else recovered_agents(self._handle)
         found = [one for scope in agents for one in self.reports(scope)]
-        return statistics_of(found, slow, moment(self._handle.core.clock.claimed()))
+        now = moment(self._handle.core.clock.claimed())
+        ended = [one for one in found if one.finished_at is not None]
+        alarms = [(one, f"took {one.seconds:.0f} s") for one in ended if one.seconds > slow]
+        alarms += [(one, f"{one.status}: {one.why}") for one in ended if not one.success]
+        for one in found:
+            since = (now - one.started_at).total_seconds()
+            if one.finished_at is None and since > slow:
+                alarms.append((one, f"has not ended for {since:.0f} s"))
+        return RecoveryStatistics(
+            len(found),
+            sum(one.success for one in ended),
+            len(found) - len(ended),
+            sum(one.seconds for one in ended) / len(ended) if ended else 0.0,
+            max((one.seconds for one in ended), default=0.0),
+            tuple(f"{one.agent}: {one.id} {said}" for one, said in alarms),
+        )
 
     # those who want to know
 
@@ -664,9 +689,8 @@ class Recovery:
         url = url_of(url)
         for what, text in {"url": url, "key": key or "", "signer": signer or ""}.items():
             check_text(text, what)
-        scope = self._of(agent)
-        placement = Placement(url, key, signer, durability)
-        return health_of(self._handle, scope, budget=budget, placement=placement)
+        placed = placement(url, key, signer, durability)
+        return health_of(self._handle, self._of(agent), budget, placed)
 
     @here
     def quarantine(self, agent: Any) -> Quarantine:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from holdfast.recovery.changes_of_others import together
-from holdfast.recovery.context import Context
 from holdfast.recovery.failures import COPY, DEFAULTS, AgentFailure
 from holdfast.recovery.lost_entries import MAIN, tail_text
-from holdfast.recovery.procedure import Procedure, RecoveryStep
+from holdfast.recovery.procedure import Procedure
 from holdfast.recovery.records import (
     FAILED,
     SUCCEEDED,
     Record,
     RecoveryStepResult,
 )
-from holdfast.recovery.strategies import COPY_LACKS, Looked, look
+from holdfast.recovery.strategies import COPY_LACKS
 from holdfast.store.names.scope import Scope, beside
 
 _KEPT = {None: "kept in", True: "kept and signed in", False: "kept, unsigned, in"}
@@ -196,43 +195,7 @@ class RecoveryStatistics:
         return self.succeeded / ended if ended else 1.0
 
 
-def statistics_of(
-    reports: Sequence[RecoveryReport], slow: float, now: datetime
-) -> RecoveryStatistics:
-    """Count reports; `slow` are the seconds that one may take."""
-    ended = [one for one in reports if one.finished_at is not None]
-    alarms = [
-        f"{one.agent}: {one.id} took {one.seconds:.0f} s" for one in ended if one.seconds > slow
-    ]
-    alarms += [f"{one.agent}: {one.id} {one.status}: {one.why}" for one in ended if not one.success]
-    for one in reports:
-        since = (now - one.started_at).total_seconds()
-        if one.finished_at is None and since > slow:
-            alarms.append(f"{one.agent}: {one.id} has not ended for {since:.0f} s")
-    return RecoveryStatistics(
-        len(reports),
-        sum(one.success for one in ended),
-        len(reports) - len(ended),
-        sum(one.seconds for one in ended) / len(ended) if ended else 0.0,
-        max((one.seconds for one in ended), default=0.0),
-        tuple(alarms),
-    )
-
-
 # What a recovery would do.
-
-
-def looked_for(context: Context, steps: Iterable[RecoveryStep]) -> Looked:
-    """What the steps of a procedure that look for a state would come to.
-
-    What the first finds that finds something is put back; a critical one that does not ends it.
-    """
-    looked = Looked()
-    for step in steps:
-        looked = look(context, context.order(step.action))
-        if looked.target is not None or step.critical:
-            break
-    return looked
 
 
 @dataclass(frozen=True, slots=True)

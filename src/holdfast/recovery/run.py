@@ -29,7 +29,7 @@ from holdfast.errors import (
     RecoveryValidationError,
     StateIntegrityError,
 )
-from holdfast.recovery.changes_of_others import changed_since, named
+from holdfast.recovery.changes_of_others import changed_since, some
 from holdfast.recovery.context import Context, StepFunction
 from holdfast.recovery.failures import log
 from holdfast.recovery.lost_entries import tell_tail
@@ -292,7 +292,8 @@ class Running:
             wrong = changed_since(self.context.handle, head)
         except (MissingError, StateIntegrityError) as error:  # nothing to compare with
             return f"is not known to be undone, for that cannot be compared: {error}"
-        return f"is not undone: other than before are the keys {named(wrong)}" if wrong else None
+        keys = some(sorted(wrong))
+        return f"is not undone: other than before are the keys {keys}" if wrong else None
 
     def _text(self, why: str) -> str:
         return f"{self.context.agent}: recovery {self.record.id} failed: {why}"

@@ -50,37 +50,30 @@ class Scrubbed:
     seconds: float
 
 
-class ScrubPosition(Struct):
-    """How far it is, as it is kept."""
+class ScrubStatus(Struct, kw_only=True):
+    """How far the scrubbing of a store is."""
 
     passes: int = 0
+    """How often all of it was looked at."""
     position: str | None = None
+    """Where the next slice begins; None at the beginning."""
     damaged: int = 0
-    """Findings of the pass before that could not be healed."""
+    """Findings of this pass, or the one before, that could not be healed."""
+    healed: int = 0
+    """Rows, ever."""
+    finished_at: datetime | None = None
+    """When the last pass ended."""
+
+
+class ScrubPosition(ScrubStatus, kw_only=True):
+    """The same as it is kept: `damaged` are findings of the pass before."""
+
     found: int = 0
     """Those of this pass so far."""
-    healed: int = 0
-    finished_at: datetime | None = None
     # Kept by earlier versions, and not asked any more.
     known: list[str] = []
     seen: list[str] = []
     untold: list[str] = []
-
-
-@dataclass(frozen=True, slots=True)
-class ScrubStatus:
-    """How far the scrubbing of a store is."""
-
-    passes: int
-    """How often all of it was looked at."""
-    position: str | None
-    """Where the next slice begins; None at the beginning."""
-    damaged: int
-    """Findings of this pass, or the one before, that could not be healed."""
-    healed: int
-    """Rows, ever."""
-    finished_at: datetime | None
-    """When the last pass ended."""
 
 
 @faced
@@ -149,8 +142,8 @@ class Scrubber(Startable):
     def status(self) -> ScrubStatus:
         """How far it is."""
         kept = self._book.get(POSITION) or ScrubPosition()
-        damaged = max(kept.damaged, kept.found)
-        return ScrubStatus(kept.passes, kept.position, damaged, kept.healed, kept.finished_at)
+        told = {name: getattr(kept, name) for name in ScrubStatus.__struct_fields__}
+        return ScrubStatus(**told | {"damaged": max(kept.damaged, kept.found)})
 
     def _slice(self) -> Scrubbed:
         copies = [Store(StoreHandle(one)) for one in self._copies]

@@ -33,10 +33,10 @@ from holdfast.errors import (
 )
 from holdfast.recovery import failures
 from holdfast.recovery.changes_of_others import (
-    damage_text,
     first_of_others,
     lost_text,
     of_others,
+    some,
     together,
 )
 from holdfast.recovery.context import Context, StepFunction
@@ -139,7 +139,8 @@ def _located(context: Context) -> RecoveryTarget:
             f"what locate_checkpoint gave has no {', '.join(lacking)}: a step of your own gives "
             "what `RecoveryTarget(…).data()` does"
         )
-    return RecoveryTarget.of(found)
+    known = {name: found[name] for name in RecoveryTarget.__slots__}
+    return RecoveryTarget(**known | {"keys": tuple(found["keys"])})
 
 
 def _number(point: str) -> int:
@@ -209,7 +210,9 @@ def _lost(context: Context, target: RecoveryTarget, damaged: list[str]) -> str:
         return target.lost
     count = sum(1 for _ in of_others(context.handle, context.record.id, head))
     lost = together(target.lost, lost_text(0, count))
-    return lost if target.replay else damage_text(lost, damaged)  # a replay says it itself
+    if target.replay or not damaged:  # a replay says it itself
+        return lost
+    return together(lost, f"what damaged rows held of {some(sorted(damaged))}")
 
 
 def losing_by(context: Context, target: RecoveryTarget) -> str:

@@ -47,14 +47,13 @@ from holdfast.recovery.changes_of_others import (
     changes_after,
     lost_text,
     maker_of,
+    some,
 )
-from holdfast.recovery.changes_of_others import named as names_of
 from holdfast.recovery.context import Context
 from holdfast.recovery.failures import DEFAULTS, LAST, NOTHING
 from holdfast.recovery.lost_entries import MAIN, Salvage
 from holdfast.recovery.records import stays_erased
 from holdfast.store.inner import (
-    Core,
     LineHandle,
     StoreHandle,
     core_of,
@@ -84,10 +83,6 @@ UNANSWERED = (OSError, LeaseLostError, OutcomeUnknown, StoreClosedError, Unavail
 """Raised by a check that could not be made: that says nothing of the state, and is tried again."""
 
 
-class Unasked(Unavailable):
-    """A check could not be made."""
-
-
 def refusal(
     checks: Iterable[Callable[[Any], Any]], state: Any, *, later: bool = False
 ) -> str | None:
@@ -102,7 +97,7 @@ def refusal(
                 why = failed(called(check, state))
         except OSError as error:  # its own outside does not answer
             text = f"a check could not be made: {type(error).__name__}: {error}"
-            raise Unasked(text[:500]) from error
+            raise Unavailable(text[:500]) from error
         except UNANSWERED:  # the store does not answer: no verdict
             raise
         except (Exception, SystemExit) as error:  # a check says no by raising, too
@@ -168,12 +163,6 @@ class RecoveryTarget:
     def data(self) -> dict[str, Any]:
         """Plain data, kept as the result of a step."""
         return {name: getattr(self, name) for name in self.__slots__} | {"keys": list(self.keys)}
-
-    @classmethod
-    def of(cls, data: Any) -> RecoveryTarget:
-        """What `data` gave."""
-        fields = {name: data[name] for name in cls.__slots__}
-        return cls(**{**fields, "keys": tuple(data["keys"])})
 
 
 def target_of(context: Context, name: str, found: Any) -> RecoveryTarget:
@@ -464,7 +453,7 @@ def keys(context: Context) -> RecoveryTarget:
         raise _none_left(context, failures.KEYS, "no key of the newest state is damaged")
     for sequence in _valid_checkpoints(context, failures.KEYS):
         point = f"{handle.timeline}@{sequence}"
-        lost = f"changes of {len(damaged)} keys since {point}: {names_of(damaged)}"
+        lost = f"changes of {len(damaged)} keys since {point}: {some(sorted(damaged))}"
         return RecoveryTarget(failures.KEYS, point, lost, tuple(damaged))
     raise _none_left(context, failures.KEYS, NO_CHECKPOINT)
 
@@ -531,7 +520,9 @@ def copy(context: Context) -> RecoveryTarget:
             if is_erased(context, there):
                 raise UnfitTarget(stays_erased(context.agent))
             check_state(there, MAIN, sequence)
-            if _has_foreign_subjects(context.store.core, there.core):
+            other = there.core
+            foreign = other.ring is not None and other.lineage != context.store.core.lineage
+            if foreign and (other.storage.scan(b"U", b"V", limit=1) or any(other.subjects.cells())):
                 raise UnfitTarget("what it seals for subjects opens with its own ring alone")
             _check_not_barred(context, failures.COPY, f"{MAIN}@{sequence}", number)
             if _keeps_more(context, there, sequence):
@@ -550,13 +541,6 @@ def copy(context: Context) -> RecoveryTarget:
     ours = _is_ours(context.handle, there, sequence)
     lost = _after(context, sequence) if ours else COPY_LACKS
     return RecoveryTarget(failures.COPY, f"main@{sequence}", lost, copy=-place)
-
-
-def _has_foreign_subjects(core: Core, other: Core) -> bool:
-    """Whether a store that is no copy of this one's files may hold values sealed for a subject."""
-    if other.ring is None or other.lineage == core.lineage:
-        return False
-    return bool(other.storage.scan(b"U", b"V", limit=1) or next(other.subjects.cells(), None))
 
 
 def _is_suspect(context: Context) -> bool:

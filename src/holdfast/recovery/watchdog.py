@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -146,9 +146,6 @@ class Sightings:
         """For each failure that was answered in vain here: how often, and when it is tried again by
         the monotonic clock. Wall clocks of several machines say nothing of each other."""
 
-    def _now(self) -> datetime:
-        return moment(self._store.core.clock.claimed())
-
     def all(self) -> list[Unanswered]:
         """All of them, those found first in front."""
         found = self._book.readable(OPEN).values()
@@ -171,7 +168,7 @@ class Sightings:
         scope, failure, term, cycle = sighting
         kept = self._book.get(OPEN + hashed(scope))
         if kept is None or _grave(failure) > _grave(_read(kept).failure):
-            now = self._now()
+            now = moment(self._store.core.clock.claimed())
             self._keep(Unanswered(scope, failure.check(), now, 0, "", now, term, cycle))
 
     def _keep(self, one: Unanswered) -> None:
@@ -180,7 +177,7 @@ class Sightings:
     def failed(self, one: Unanswered, error: str, *, recovered: bool = False) -> None:
         """An answer failed; the next is tried after a pause, which doubles each time."""
         pause, tries = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(one.tries, 20)), one.tries + 1
-        due = self._now() + timedelta(seconds=pause)
+        due = moment(self._store.core.clock.claimed()) + timedelta(seconds=pause)
         self._keep(replace(one, tries=tries, error=error[:1000], due=due, recovered=recovered))
         self._pauses[one.agent] = tries, self._store.core.clock.ticks() + pause
 
@@ -222,7 +219,7 @@ def _data(one: Unanswered) -> SightingRecord:
 
 
 def _read(kept: SightingRecord) -> Unanswered:
-    scope, failure = Scope.parse(kept.agent), AgentFailure.of(kept.failure)
+    scope, failure = Scope.parse(kept.agent), AgentFailure(**kept.failure)
     return Unanswered(**{**asdict(kept), "agent": scope, "failure": failure})
 
 
@@ -615,7 +612,15 @@ class Watchdog(Startable):
             else:
                 outcome = "recovered"
                 if not recovered:
-                    with self._in_place_of(name, info):
+                    with ExitStack() as held:
+                        if name is not None:
+                            # In place of who holds it, whose writes are refused from now on. That
+                            # may be a watchdog that was killed: this is the one that acts.
+                            if info is not None and info.owner is not None:
+                                self._core.leases.break_(name, info.term)
+                            owner = f"{WATCHDOG_OWNER}{os.getpid()}"
+                            lease = self._store.lease(name, duration=LEASE, wait=0, owner=owner)
+                            held.enter_context(lease)
                         report = self._recovery.recover(one.agent, one.failure)
                         if one.cycle:
                             Drift(self._store.scope(one.agent)).reset()
@@ -663,18 +668,3 @@ class Watchdog(Startable):
         if info is None or info.owner is None or info.owner.startswith(WATCHDOG_OWNER):
             return False
         return info.term != one.term
-
-    @contextmanager
-    def _in_place_of(self, name: str | None, info: LeaseInfo | None) -> Iterator[None]:
-        """Hold an agent's lease in place of who holds it, whose writes are refused from now on.
-
-        That may be a watchdog that was killed: there is one that acts, and it is this one.
-        """
-        if name is None:
-            yield
-            return
-        if info is not None and info.owner is not None:
-            self._core.leases.break_(name, info.term)
-        owner = f"{WATCHDOG_OWNER}{os.getpid()}"
-        with self._store.lease(name, duration=LEASE, wait=0, owner=owner):
-            yield

@@ -16,7 +16,7 @@ from holdfast.errors import DamagedRecordError, StateIntegrityError
 from holdfast.replicas.compare import Judge, Row, paged
 from holdfast.replicas.replica_cell import SIZE, Writer, split
 from holdfast.storage.contract import Limits, Moment
-from holdfast.store.inner import AHEAD, LANES, Body, FeedItem, Lanes, Tail, entry, id_tag
+from holdfast.store.inner import AHEAD, LANES, FeedItem, Lanes, Tail, entry, id_tag
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.cells import Swap, cell_at, row_at
 
@@ -169,8 +169,15 @@ class Commits:
         if body is None:
             self.unread = True
             return
-        self._named(key, body)
-        scope = rows.scope_of(key)
+        scope, timeline = rows.scope_of(key), rows.line_of(key)
+        # Rows that lead to it by a correlation, or the id of its change.
+        if body.cause is not None and body.cause.correlation is not None:
+            tag = self._core.tag(b"correlation", body.cause.correlation)
+            self._copy(rows.correlation(tag, scope, timeline, rows.sequence_of(key)))
+        if body.change is not None:
+            alone = not body.also and not body.reads
+            ledger = self._judge.ledger(scope) if alone else None
+            self._copy(rows.change(id_tag(self._core, ledger, body.change)))
         self._owed.update(body.also, body.reads)
         for op in body.ops:
             if op[0] in (entry.RESTORE, entry.FORK, entry.MERGE):
@@ -180,20 +187,9 @@ class Commits:
             elif op[0] == entry.REKEY:
                 self._copy(rows.epoch(scope, op[1]))
             elif op[0] == entry.PRUNE:
-                self._anchored(scope, rows.line_of(key))
+                self._anchored(scope, timeline)
             elif op[0] == entry.SET and type(op[2]) is list and op[2][0] == AHEAD and op[2][3]:
                 self._upload(rows.pin(scope, op[2][3]))
-
-    def _named(self, key: bytes, body: Body) -> None:
-        """Rows that lead to an entry by a correlation, or the id of its change."""
-        scope, timeline = rows.scope_of(key), rows.line_of(key)
-        if body.cause is not None and body.cause.correlation is not None:
-            tag = self._core.tag(b"correlation", body.cause.correlation)
-            self._copy(rows.correlation(tag, scope, timeline, rows.sequence_of(key)))
-        if body.change is not None:
-            alone = not body.also and not body.reads
-            ledger = self._judge.ledger(scope) if alone else None
-            self._copy(rows.change(id_tag(self._core, ledger, body.change)))
 
     def _anchored(self, scope: int, timeline: int) -> None:
         """What an anchor brings: the row that leads to it, and the states that it keeps. What led

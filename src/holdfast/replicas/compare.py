@@ -21,7 +21,6 @@ from holdfast.storage.rows import each
 from holdfast.store.inner import NO_FLOOR, Body, Core, Floor, Follower, Ledger, announced_floor
 from holdfast.store.inner import entry as entries
 from holdfast.store.names import rowkinds
-from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.cells import row_at
 from holdfast.store.open import META
 
@@ -44,11 +43,21 @@ class Judge:
     def __init__(self, core: Core, moment: Moment) -> None:
         self.core = core
         self.moment = moment
-        self.findings = Findings()
+        self._found: dict[str, None] = {}
+        """What is wrong, and left as it is."""
         self.follower = Follower(core)
         self.floor = cache(self._floor)
         self.entombed = cache(self._entombed)
         self._pinned = cache(self._pins)
+
+    def note(self, key: bytes, what: str) -> None:
+        """Note what is wrong with a row, and left as it is."""
+        self._found[f"{rowkinds.describe(key)}: {what}"] = None
+
+    def told(self) -> tuple[str, ...]:
+        """What was noted, for people."""
+        more = len(self._found) - KEPT
+        return (*islice(self._found, KEPT), *([f"and {more} more"] if more > 0 else []))
 
     # what is whole
 
@@ -92,7 +101,7 @@ class Judge:
     def sends(self, key: bytes, row: bytes) -> bool:
         """Whether a row is whole; what is not stays out of the replica, and is named."""
         if not (whole := self.whole(key, row)):
-            self.findings.add(key, "it is damaged in the store, and was not copied")
+            self.note(key, "it is damaged in the store, and was not copied")
         return whole
 
     # what may go
@@ -220,22 +229,6 @@ KEPT = 100
 """Findings that are told; the others are counted."""
 
 
-class Findings:
-    """What was found to be wrong, and left as it is."""
-
-    def __init__(self) -> None:
-        self._found: dict[str, None] = {}
-
-    def add(self, key: bytes, what: str) -> None:
-        """Note a row."""
-        self._found[f"{rows.describe(key)}: {what}"] = None
-
-    def told(self) -> tuple[str, ...]:
-        """For people."""
-        more = len(self._found) - KEPT
-        return (*islice(self._found, KEPT), *([f"and {more} more"] if more > 0 else []))
-
-
 def paged(read: Callable[..., list[Row]], low: bytes, high: bytes) -> Iterator[Row]:
     """Rows of a range, in small pages: a row may be long."""
     return each(read, low, high, limit=PAGE)
@@ -270,7 +263,6 @@ class Comparison:
         self._judge = judge
         self._moment: Moment = judge.moment
         self._writer = writer
-        self._findings = judge.findings
 
     def between(self, low: bytes, high: bytes) -> Iterator[Difference]:
         """What differs in a range."""
@@ -299,17 +291,17 @@ class Comparison:
         """Make a range equal, as far as the source accounts for what differs."""
         for key, mine, theirs in self.between(low, high):
             if key[:1] in (b"M", b"F"):
-                self._findings.add(key, "it is not the same in the replica; make that anew")
+                self._judge.note(key, "it is not the same in the replica; make that anew")
             elif mine is None:
                 if self._judge.may_go(key):
                     self._writer.drop(key)
                 else:
-                    self._findings.add(key, "it is missing in the store; the replica keeps it")
+                    self._judge.note(key, "it is missing in the store; the replica keeps it")
             elif theirs is None:
                 if self._judge.sends(key, mine):
                     self._writer.put(key, mine)
             elif self._judge.replaces(key, mine, theirs):
                 self._writer.swap(key, theirs, mine)
             else:
-                self._findings.add(key, "store and replica differ; one of them is damaged")
+                self._judge.note(key, "store and replica differ; one of them is damaged")
             self._writer.ease()

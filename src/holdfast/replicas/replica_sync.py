@@ -258,8 +258,8 @@ class _Sync:
         sample = [] if make or full else sample_of(self._moment)
         for key, row in differing(sample, self._claim.storage):
             if self._judge.whole(key, row):
-                self._judge.findings.add(key, "the replica has it otherwise; sync(full=True) mends")
-        done, found = self._writer, self._judge.findings.told()
+                self._judge.note(key, "the replica has it otherwise; sync(full=True) mends")
+        done, found = self._writer, self._judge.told()
         counts = done.sent, done.removed, done.bytes
         return SyncedReplica(named, make, *counts, found, None, len(sample))
 

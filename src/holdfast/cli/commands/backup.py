@@ -180,9 +180,6 @@ def _named(backups: Backups, store: Store | None, id: str) -> str:
 # ---- replicas: other stores that hold what a store holds, and follow it --------------------------
 
 
-FOUND = 1
-
-
 @click.group(cls=Group)
 def replica() -> None:
     """Keep other stores up to date with this one: replicas, at any URL that a store can have.

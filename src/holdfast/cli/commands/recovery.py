@@ -222,9 +222,6 @@ def list_(session: Session, scope: str | None, limit: int) -> None:
         agents = [scope] if scope is not None else recovered_agents(handle_of(store))
         found = [one for agent in agents for one in made.reports(agent, limit)]
     found.sort(key=lambda one: one.id, reverse=True)  # which clocks do not put in disorder
-    if session.json:
-        session.tell({"recoveries": found})
-        return
     session.table(
         "recoveries",
         found,
@@ -298,9 +295,6 @@ def list_procedures(session: Session, scope: str | None) -> None:
         kept = Recovery(store).kept(scope)
     found = [{"for": one.agent or "all", **one.procedure} for one in kept]
     found += [{"for": "built-in", **one.data()} for one in BUILT_IN]
-    if session.json:
-        session.tell({"procedures": found})
-        return
     session.table(
         "procedures",
         found,

@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from holdfast.cli import output
-from holdfast.cli.command import Group, command, flag, option
-from holdfast.cli.commands.recovery import check_page, write_page
+from holdfast.cli.command import Group, command, flag
 from holdfast.cli.plain import plain
 from holdfast.cli.session import Session
 from holdfast.errors import HoldfastError, InvalidInputError, LeaseHeldError, RecoveryFailedError
@@ -69,7 +68,6 @@ def doctor(session: Session, scope: str | None, budget: float, at_least: int) ->
 @command("repair [SCOPE] --copy --yes")
 @click.option("--budget", type=click.FloatRange(0), metavar="SECONDS", help="For finding damage.")
 @flag("--dry-run", "Show the plan, and do nothing.")
-@option("--report=page", "FILE", "Write the report (of one scope): .md, …")
 @flag("--accept-loss", "State what of the past no copy has as lost.")
 @flag("--confirm", "Remove old files, once nothing is damaged.")
 def repair(session: Session, /, scope: str | None, **given: Any) -> int:
@@ -91,9 +89,6 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
     Exits with 1 if damage is left, be it in the past alone, and with 3 if none is known but
     --budget ended the search.
     """
-    check_page(given["page"])
-    if given["page"] is not None and scope is None:
-        raise InvalidInputError("--report is about one scope: name it")
     paths = [session.path, f"{session.path}.keys"] if session.is_file else []
     files = _mend_files(session, paths, **given)
     if files is None:
@@ -116,8 +111,6 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
                 show = None if session.json else (lambda: _say(session, damage))
                 session.confirm(f"Repair {names}?", refusal, show)
             damage.mend()
-            for one in damage.repaired if given["page"] is not None else []:
-                write_page(one, given["page"])
         _say(session, damage)
     if given["confirm"] and not damage.found and damage.complete:
         for old in filter(os.path.exists, [f"{os.path.realpath(path)}.damaged" for path in paths]):

@@ -15,6 +15,7 @@ import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -212,7 +213,8 @@ class Alerts:
             for way in one.untold:
                 self._tell_alert(name, one, way)
         for way in self._tellers:
-            self._tell_recoveries(way)
+            with suppress(_Untold):  # it stays the next one for this way
+                deliver(self._store, self._state, way, partial(self._tell_recovery, way))
 
     def _note(self, name: str, on: bool, what: str) -> None:
         def note(page: BookPage[KeptAlert]) -> None:
@@ -248,20 +250,14 @@ class Alerts:
 
         self._book.step(note, reason=f"alert {name}: told")
 
-    def _tell_recoveries(self, way: str) -> None:
-        def tell(_: Any, one: RecoveryNotice) -> None:
-            begun = datetime.fromisoformat(one.recovery.partition("-")[0]).replace(tzinfo=UTC)
-            if moment(self._core.clock.claimed()) - begun > OLD:
-                return  # a way that is new is not told of all that ever was
-            event = {"id": f"{one.recovery}/{one.agent}", "event": "recovery", **asdict(one)}
-            del event["number"]
-            if not self._told(way, event):
-                raise _Untold
-
-        try:
-            deliver(self._store, self._state, way, tell)
-        except _Untold:  # it stays the next one for this way
-            return
+    def _tell_recovery(self, way: str, _: Any, one: RecoveryNotice) -> None:
+        begun = datetime.fromisoformat(one.recovery.partition("-")[0]).replace(tzinfo=UTC)
+        if moment(self._core.clock.claimed()) - begun > OLD:
+            return  # a way that is new is not told of all that ever was
+        event = {"id": f"{one.recovery}/{one.agent}", "event": "recovery", **asdict(one)}
+        del event["number"]
+        if not self._told(way, event):
+            raise _Untold
 
     def _told(self, way: str, event: dict[str, Any]) -> bool:
         try:

@@ -191,7 +191,11 @@ class Managed(Closable):
             store,
             steps=beside.steps,
             copies=self._copies,
-            validate=[sensible, *beside.validate],
+            # What is kept of the agent's components is as their types and rules want it.
+            validate=[
+                lambda view: "; ".join(AgentState(view).problems()[:5]) or None,
+                *beside.validate,
+            ],
             machines=beside.machines,
         )
         self.scrubber: Scrubber | None = None
@@ -325,11 +329,6 @@ class Managed(Closable):
         return RunningStatus(
             scope.id, current, checkpoint, parts, tuple(firing(store)), tuple(open_)
         )
-
-
-def sensible(view: Any) -> str | None:
-    """A check: what is kept of the agent's components is as their types and rules want it."""
-    return "; ".join(AgentState(view).problems()[:5]) or None
 
 
 # ---- setting up ---------------------------------------------------------------------------------
