@@ -58,9 +58,6 @@ class Access:
         """The grants that hold for somebody and a scope, as of now."""
     async def list(self, principal: str | None = None) -> Iterable[Grant]:
         """All grants, or those of one principal; also those that are over."""
-    @property
-    def generation(self) -> int:
-        """Another number once any grant has changed, in whatever process."""
 
 class Audit:
     """Notes each read of a sensitive value through this open store, from `start` to `stop`.
