@@ -334,3 +334,19 @@ def test_a_copy_that_is_refused_is_not_taken_for_another_one(home: Place) -> Non
         report = sync.recovery.Recovery(store, **given).recover("agent:7", "storage_failure")
     assert (report.strategy, report.attempts) == ("copy", 2)
     assert store.agent("7").get("k") == 1
+
+
+def test_an_agent_whose_row_is_damaged_is_refused_with_what_helps(place: Place) -> None:
+    """Catches: attempt after attempt, and an error that names no way out."""
+    place.open().agent("7").set("k", 1)
+    place.close()
+    storage = place.storage()
+    ((key, row),) = rows_of(storage, b"D")
+    put_row(storage, key, row[:-3] + bytes([row[-3] ^ 1]) + row[-2:])
+    storage.close()
+    recovery = sync.recovery.Recovery(place.reopen())
+    with pytest.raises(
+        RecoveryFailedError, match=r"give a copy of this store.* or erase the agent"
+    ):
+        recovery.recover("agent:7", "corruption_detected")
+    assert recovery.reports("agent:7") == []

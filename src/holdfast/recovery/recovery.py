@@ -349,6 +349,15 @@ class Recovery:
             self._mend_notices()  # where its procedure is kept, and its end will be told
         chosen = self._chosen(scope, asked, procedure)
         self._check_there(scope)
+        if not copies_of(self._handle.core, self._settings.copies):
+            try:
+                self._handle.line(scope).place()
+            except StateIntegrityError as error:  # told before anything is kept of it
+                raise RecoveryFailedError(
+                    f"{scope}: nothing can be put back, for the row that names it is damaged "
+                    f"({error}); give a copy of this store's files that has it, or erase the agent "
+                    "and begin anew"
+                ) from error
         if progress is not None:
             check_function(progress, "progress")
         safe_point()
