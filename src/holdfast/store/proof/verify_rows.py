@@ -202,7 +202,9 @@ def check_correlations(check: Verification) -> None:
     for key, row in each(check.core.storage.scan, b"R", b"S"):
         number = int.from_bytes(key[17:23], "big")
         if rowkinds.row_kind(key) is None or row:
-            check.row("unaccounted", key, rowkinds.ROW[b"R"].stray)
+            # With its scope, by which it heals: what it has to be follows from its key.
+            ledger = next((one for one in check.directory.ledgers if one.number == number), None)
+            check.row("unaccounted", key, rowkinds.ROW[b"R"].stray, ledger)
         elif not check.directory.is_known(number):
             check.directory.stray(key, number, rowkinds.ROW[b"R"].stray)
         else:
