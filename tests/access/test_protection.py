@@ -13,7 +13,12 @@ from store_kit import Place
 
 import holdfast
 from holdfast import sync
-from holdfast.errors import GateRefusedError, InvalidInputError, InvalidValueError
+from holdfast.errors import (
+    GateRefusedError,
+    InvalidInputError,
+    InvalidValueError,
+    MergeConflictError,
+)
 from holdfast.seal.codec import Typed
 from holdfast.seal.subject_keys import ERASED, SEALED
 from holdfast.sync.access import CARD, SSN, Access, Protection
@@ -134,12 +139,28 @@ def test_redaction_must_not_destroy_data_the_owner_needs(
     assert "hunter" not in str(state.blame("profile"))
     assert "123-45" not in str(state.log())
     assert "asked by [redacted]" in str(state.log())
-    safe = state.checkpoint("safe")
+    safe = state.checkpoint("of 123-45-6789", description="4111111111111111", metadata=PROFILE)
     export_checkpoint(state, tmp_path / "out.json", at=safe, format="json", plain=True)
     document = (tmp_path / "out.json").read_text()
+    assert "of [redacted]" in document
+    assert "123-45" not in document
     assert "4111" not in document
     assert "hunter" not in document
     assert "[redacted]" in document
+    fork = state.fork("other", at=safe)
+    fork.update("profile", lambda value: {**value, "password": "theirs", "note": "321-54-9876"})
+    state.update("profile", lambda value: {**value, "password": "hunter4", "note": "ours"})
+    dry = state.merge("other", strategy="theirs", dry_run=True)
+    with pytest.raises(MergeConflictError) as refused:
+        state.merge("other")
+    for told in (str(dry), str(dry.diff), *map(repr, refused.value.conflicts)):
+        assert "hunter" not in told
+        assert "theirs'" not in told
+        assert "321-54" not in told
+    sides: list[Any] = []
+    state.merge("other", strategy=lambda one: sides.append(one.theirs) or one.ours)
+    assert {"theirs", "321-54-9876"} <= set(sides), "who decides sees what it is about"
+    state.restore(safe)
     protection.stop()
     assert PROFILE["note"] in {one.after for one in state.diff(before)}
     state.restore(before)

@@ -6,6 +6,7 @@ import hashlib
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -207,6 +208,9 @@ def export_state(
     source = Source(handle, view, checkpoint.timeline)
     if format == "holdfast":
         source.tell()
+    elif (hide := core.redact) is not None and not reveal:  # what is written is for people
+        texts = {name: hide(getattr(checkpoint, name)) for name in ("name", "description")}
+        checkpoint = replace(checkpoint, **texts, metadata=hide(checkpoint.metadata))
     said = _describe(handle, source, checkpoint, signed=format == "holdfast" and not unsigned)
     with key_for(key) as secret:
         if format == "holdfast":

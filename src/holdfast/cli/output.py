@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.plain import part_of
+from holdfast.cli.plain import part_of, redacted
 
 if TYPE_CHECKING:
     from holdfast.store.inner import Diff
@@ -33,8 +33,9 @@ _SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "ye
 
 
 def clean(text: str) -> str:
-    """Text that cannot move a terminal's cursor, colour it, or break a line of a table."""
-    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    """Text as people may see it, which cannot move a terminal's cursor, colour it, or break a line
+    of a table."""
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), redacted(text))
 
 
 def coloured() -> bool:

@@ -95,7 +95,9 @@ class Value(NamedTuple):
 def plain(found: Any) -> Any:
     """A result, or anything that holds results, as JSON data."""
     name = type(found).__name__
-    if found is None or isinstance(found, str | bool | int | float):
+    if isinstance(found, str):
+        return redacted(found)
+    if found is None or isinstance(found, bool | int | float):
         return found
     if isinstance(found, datetime):
         return found.isoformat()

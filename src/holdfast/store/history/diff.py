@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -67,7 +67,12 @@ def diff_states(
             alike(key, MASK if masked else shown(after.core.subjects, exact).value, found)
         if None not in slots:
             expiry_changes(key, meta_of(slots[0]), meta_of(slots[1]), found)
-    if (hide := after.core.redact) is not None and not reveal:
+    return found if reveal else redacted_diff(after.core.redact, found)
+
+
+def redacted_diff(hide: Callable[..., Any] | None, found: Diff) -> Diff:
+    """The same as people may see it (`Protection`)."""
+    if hide is not None:
         found.changes = [
             replace(one, before=hide(one.before, one.steps), after=hide(one.after, one.steps))
             for one in found.changes

@@ -12,6 +12,7 @@ entry) and theirs (the other one, which stays as it is).
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +27,7 @@ from holdfast.errors import (
     PrunedError,
 )
 from holdfast.store.history.checkpoint import History
-from holdfast.store.history.diff import expiry_changes
+from holdfast.store.history.diff import expiry_changes, redacted_diff
 from holdfast.store.history.handle import UPDATES, LineHandle
 from holdfast.store.history.merge_values import merge_meta, merge_values, meta_along
 from holdfast.store.history.restore import is_further, seen_change
@@ -395,7 +396,8 @@ class Merging:
             was, *sides = [shown(self.handle.core.subjects, value) for value in (base, here, there)]
             ours, theirs = (side.value for side in sides)
             conflict = MergeConflict(key, path, was.value, ours, theirs, mine, other, masked)
-            self.conflicts.append(conflict.masked() if masked else conflict)
+            # A function decides by the values themselves; people are shown what they may see.
+            self.conflicts.append(conflict.masked() if masked else self._redacted(conflict))
             if masked and callable(self.strategy):
                 found = [(key, slot) for slot in slots if slot is not None]
                 self.handle.reader.told(self.line, found, self.rules)
@@ -405,6 +407,14 @@ class Merging:
             return sides[self.strategy == "theirs"].stored
 
         return decide
+
+    def _redacted(self, conflict: MergeConflict) -> MergeConflict:
+        """A conflict as people may see it (`Protection`)."""
+        if (hide := self.handle.core.redact) is None:
+            return conflict
+        steps = re.split(r"[.\[\]]", conflict.path.removeprefix(conflict.key))
+        sides = {name: hide(getattr(conflict, name), steps) for name in ("base", "ours", "theirs")}
+        return replace(conflict, **sides)
 
     def entry(self, point: Point) -> Entry:
         """An entry for people."""
@@ -430,7 +440,7 @@ class Merging:
             self.conflicts,
             entry,
             dry_run,
-            self.diff if dry_run else None,
+            redacted_diff(self.handle.core.redact, self.diff) if dry_run else None,
             tuple(self.left),
         )
 
