@@ -246,3 +246,58 @@ def test_a_change_row_whose_entry_is_pruned_is_removed_if_that_is_accepted(
     assert "store: removed: change row (" in done.out
     assert key not in rows_of_table()
     whole(cli)
+
+
+@pytest.mark.parametrize("size", [0, 50, 2 * PAGE, 8 * PAGE, 12 * PAGE])
+def test_of_a_file_that_was_cut_off_a_copy_gives_back_all(size: int, cli: Cli, store: Path) -> None:
+    """The index, which names what is lost, has lost as much as the table."""
+    truth = rows_of_table()
+    os.truncate(STORE, size)
+    assert cli("repair --dry-run --copy copy.db").code == 1
+    done = cli("repair --yes --copy copy.db")
+    assert done.code == 0, done
+    assert truth.items() <= rows_of_table().items()
+    whole(cli)
+
+
+def test_what_was_cut_off_is_told_until_the_old_file_goes(cli: Cli, store: Path) -> None:
+    truth = rows_of_table()
+    pages_before = os.path.getsize(STORE) // PAGE
+    os.truncate(STORE, 12 * PAGE)
+    first = cli("repair --yes --accept-loss")
+    cut = f"the last {pages_before - 12} pages of the file were cut off"
+    assert cut in first.out
+    assert "lost: nothing" not in first.out
+    again = cli("repair --yes --accept-loss")  # whoever did the first may have been killed
+    assert again.code == 0
+    assert cut in again.out
+    lost = [line for line in first.out.splitlines() if line.startswith("lost: ")]
+    assert set(lost) <= set(again.out.splitlines())
+    filled = cli("repair --yes --copy copy.db")
+    assert "rows that the file had lost are taken from a copy" in filled.out
+    rows = rows_of_table()
+    assert {key for key in truth if key[:1] == b"E"} <= rows.keys()
+
+
+def test_a_file_of_which_nothing_is_left_says_what_helps(cli: Cli, store: Path) -> None:
+    os.truncate(STORE, 2 * PAGE)
+    refused = cli("repair --yes")
+    assert refused.code == 6
+    assert "no row is left in the file" in refused.err
+    assert "--copy" in refused.err
+    assert Path("copy.db").exists()
+
+
+def test_a_copy_gives_nothing_back_that_was_erased_or_pruned(cli: Cli, store: Path) -> None:
+    assert cli("scope erase agent:two --yes").code == 0
+    with sync.open(f"sqlite:{STORE}", key=os.environ.get("HOLDFAST_KEY")) as opened:
+        assert opened.agent("three").prune(60).entries
+    before = rows_of_table()
+    for page in pages(LEAF_TABLE)[1:3]:
+        change(page, bytes(PAGE))
+    done = cli("repair --yes --copy copy.db")
+    assert done.code == 0, done
+    after = rows_of_table()
+    assert before == after, "with nothing pruned or erased come back, and nothing lost"
+    assert cli("verify").code == 0
+    assert cli("key get agent:two count").code == 4

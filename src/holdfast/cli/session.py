@@ -17,6 +17,7 @@ import click
 from holdfast.cli import output
 from holdfast.cli.plain import fields_of, plain
 from holdfast.errors import (
+    DamagedStorageError,
     HoldfastError,
     InvalidInputError,
     KeyringError,
@@ -219,6 +220,12 @@ class Session:
     def _check_there(self) -> None:
         """Say what to do if there is no store; other places than files speak for themselves."""
         if not self.there():
+            if os.path.exists(self.path) and os.path.exists(f"{self.path}.lock"):  # which stays
+                raise DamagedStorageError(
+                    f"{self.path!r} is empty, and was a store: repair it with a copy of the store "
+                    "(holdfast repair --copy URL), or put the file back from a backup",
+                    place=self.path,
+                )
             raise StoreNotFoundError(
                 f"there is no store at {self.path!r}; make one with `holdfast init`, or name "
                 "another with --store or HOLDFAST_STORE"

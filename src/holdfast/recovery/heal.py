@@ -31,7 +31,8 @@ from holdfast.recovery.lost_entries import Tails, tail_text
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import Tail, notices_scope
 from holdfast.recovery.strategies import check_state, unreadable
-from holdfast.storage.contract import Batch, Storage
+from holdfast.replicas.compare import Judge, differences, paged
+from holdfast.storage.contract import LAST, Batch, Storage
 from holdfast.storage.rows import each
 from holdfast.storage.wrappers import Around
 from holdfast.store.inner import (
@@ -522,6 +523,33 @@ def is_called_for(failure: AgentFailure, tail: Tail | None, why: str | None) -> 
 def copies_of(core: Core, stores: Sequence[Any]) -> list[Core]:
     """Those stores that were made by copying this one: rows can be healed from them."""
     return [core_of(one) for one in stores if core_of(one).lineage == core.lineage]
+
+
+def fill(core: Core, copy: Core) -> int:
+    """Take from a copy all rows that are not here, unless the store says itself that they went; how
+    many that were. For a store whose file has lost rows that nothing names any more."""
+    filled: set[bytes] = set()
+    with core.storage.moment() as mine, copy.storage.moment() as theirs:
+        judge, judge_of_copy = Judge(core, mine), Judge(copy, theirs)
+        rows, ours = (paged(one.scan, b"", LAST) for one in (theirs, mine))
+        for key, row, here in differences(rows, ours, lambda _: True):
+            wanted = row is not None and here is None and not judge.may_go(key)
+            if row is not None and wanted and judge_of_copy.whole(key, row):
+                if key[:1] == b"E":
+                    floor = judge.floor(rowkinds.scope_of(key), rowkinds.line_of(key))
+                    at = rowkinds.sequence_of(key)
+                    if at <= floor.sequence and at not in floor.bases:  # its body is pruned here
+                        row = entry.split_row(row)[0].data
+                core.storage.commit(Batch(puts=[(key, row)]))
+                filled.add(key)
+    core.lost()
+    # What was under way as the copy was made belongs to nothing here.
+    found = verify_store(core).findings if filled else []
+    strays = [bytes.fromhex(one.row) for one in found if one.kind == "unaccounted"]
+    if drops := sorted(filled.intersection(strays)):
+        core.storage.commit(Batch(drops=drops))
+        core.lost()
+    return len(filled) - len(drops)
 
 
 def set_aside(

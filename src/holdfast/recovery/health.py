@@ -163,6 +163,11 @@ def health_of(
 ) -> Health:
     """Look at a store, or at one scope of it; `placed` is what `placement` says."""
     report = verify_store(store.core, agent, budget=budget)
+    if structure := [one.message for one in report.findings if one.kind == "storage"]:
+        # Which rows are gone can be told once the file is mended: what seems so now would mislead.
+        what = f"the file itself is damaged: {structure[0]}"
+        one = _concern("damaged_store", "", what, "holdfast repair, then doctor again")
+        return Health(max(0, 100 - one.points), (one,), 0, report.entries, False)
     found = [*_damage(store, report.findings), *_of_store(store, report)]
     known = {one.scope for one in found}
     looked, end = True, time.monotonic() + budget

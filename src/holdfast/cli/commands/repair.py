@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import click
@@ -14,18 +14,21 @@ from holdfast.cli.plain import plain
 from holdfast.cli.session import Session
 from holdfast.errors import HoldfastError, InvalidInputError, LeaseHeldError, RecoveryFailedError
 from holdfast.recovery.failures import found_failure, grouped
-from holdfast.recovery.heal import Healed, copies_of, heal_all, healing
+from holdfast.recovery.heal import Healed, copies_of, fill, heal_all, healing
 from holdfast.recovery.lost_entries import Tails
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import check_there, notices_scope, readable, recovered_agents
 from holdfast.recovery.recovery import Recovery
 from holdfast.recovery.report import RecoveryPlan, RecoveryReport
+from holdfast.replicas.compare import Judge
 from holdfast.storage.contract import Batch
-from holdfast.storage.sqlite.rebuild import Mended, look, mend
+from holdfast.storage.sqlite.guard import was_store
+from holdfast.storage.sqlite.rebuild import Mended, look, mend, mended_before
 from holdfast.store.inner import STATED, Finding, core_of, handle_of, state_losses
 from holdfast.store.names import rowkinds
 from holdfast.store.names.cells import cell_at
 from holdfast.store.names.scope import Scope
+from holdfast.store.open import META
 from holdfast.sync import Store
 
 MOST_TAKEN = 20
@@ -90,18 +93,18 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
     --budget ended the search.
     """
     paths = [session.path, f"{session.path}.keys"] if session.is_file else []
-    files = _mend_files(session, paths, **given)
-    if files is None:
-        return 1
-    with (
-        session.reading() if given["dry_run"] else session.writing() as store,
-        session.copies(given["copies"]) as copies,
-    ):
+    with ExitStack() as stack:
+        copies = stack.enter_context(session.copies(given["copies"]))
+        files = _mend_files(session, paths, copies, **given)
+        if files is None:
+            return 1
+        store = stack.enter_context(session.reading() if given["dry_run"] else session.writing())
         if scope is not None:
             session.state(store, scope)
         damage = _Damage(store, copies, scope, given["budget"], given["accept_loss"])
         damage.files = files
-        damage.fill()
+        if files and not given["dry_run"]:
+            damage.fill()
         damage.look(as_if_healed=given["dry_run"])
         if damage.mendable and not given["dry_run"]:
             if not given["yes"]:
@@ -119,13 +122,14 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
 
 
 def _mend_files(
-    session: Session, paths: list[str], dry_run: bool, yes: bool, **_: Any
+    session: Session, paths: list[str], stores: list[Store], dry_run: bool, yes: bool, **_: Any
 ) -> list[Mended] | None:
     """Mend files whose own structure is damaged, before the store is opened; None if they are only
-    to be looked at."""
+    to be looked at. One that was mended before is told of again, until its old file is removed."""
     done: list[Mended] = []
     for path in filter(os.path.isfile, paths):
-        if not os.path.getsize(path) or not (found := look(path)):
+        if not (os.path.getsize(path) or was_store(path)) or not (found := look(path)):
+            done += [before] if (before := mended_before(path)) is not None else []
             continue
         if dry_run:
             told = f"the file itself is damaged ({found[0]}); it would be mended"
@@ -134,7 +138,10 @@ def _mend_files(
         if not yes:
             refusal = f"the file {path} itself would be mended, and the old one kept: add --yes"
             session.confirm(f"Mend the file {path} itself? The old one is kept.", refusal)
-        done.append(mend(path))
+        # Without the row that says what it is, the new file is no store that rows could go into.
+        storages = [core_of(one).storage for one in stores if path == session.path]
+        spare = [(META, row) for one in storages for row in one.get([META]) if row is not None]
+        done.append(mend(path, spare[:1]))
     return done
 
 
@@ -182,6 +189,8 @@ class _Damage:
         self.dropping: list[Finding] = []
         """Damaged change rows of which no entry is here any more, if they are to be removed."""
         self.files: list[Mended] = []  # whose structure was mended before
+        self.taken = 0
+        """Rows that copies had, and the store did not, after a file was made anew."""
         self.healed: list[Healed] = []
         self.repaired: list[RecoveryReport] = []
 
@@ -207,9 +216,8 @@ class _Damage:
         rows of a key, find out which one is whole."""
         storage = core_of(self._store).storage
         for copy in self.copies:
-            for key in self._gone():
-                if (row := copy.storage.get([key])[0]) is not None:
-                    storage.commit(Batch(puts=[(key, row)]))
+            if any(one.kept for one in self.files):  # its index, which named rows, has lost some
+                self.taken += fill(core_of(self._store), copy)
             for key in self._gone_cells():
                 kind = rowkinds.cell_kind(key)
                 if (kind is None or kind.copied) and (cell := cell_at(copy.storage, key)):
@@ -235,10 +243,15 @@ class _Damage:
                 break
 
     def _gone(self) -> list[bytes]:
-        """Keys of rows that were in the files that were mended, and are not in the store."""
+        """Keys of rows that were in the files that were mended, and are not in the store, which
+        does not say itself that they went."""
         keys = [key for one in self.files for key in one.lost]
-        rows = core_of(self._store).storage.get(keys) if keys else []
-        return [key for key, row in zip(keys, rows, strict=True) if row is None]
+        core = core_of(self._store)
+        with core.storage.moment() as moment:
+            judge = Judge(core, moment)
+            rows = core.storage.get(keys) if keys else []
+            there = dict(zip(keys, rows, strict=True))
+            return [key for key in keys if there[key] is None and not judge.may_go(key)]
 
     def _gone_cells(self) -> list[bytes]:
         """The same of cells."""
@@ -250,8 +263,20 @@ class _Damage:
     def lost(self) -> list[str]:
         """The same for people."""
         older = [f"{self._named(key)}, one of two" for one in self.files for key, _ in one.older]
+        gone: list[list[bytes]] = []  # entries that follow each other are told of together
+        for key in self._gone():
+            last = gone[-1][-1] if gone else b""
+            follows = key[:1] == b"E" and key[:9] == last[:9]
+            if follows and rowkinds.sequence_of(key) == rowkinds.sequence_of(last) + 1:
+                gone[-1].append(key)
+            else:
+                gone.append([key])
+        rows = [
+            self._named(one[0]) + (f" to entry {rowkinds.sequence_of(one[-1])}" if one[1:] else "")
+            for one in gone
+        ]
         return [
-            *map(self._named, self._gone()),
+            *rows,
             *map(rowkinds.describe, self._gone_cells()),
             *older,
         ]
@@ -385,7 +410,17 @@ def _say(session: Session, damage: _Damage) -> None:
         kept = f"the old file is kept as {file.kept} until `holdfast repair --confirm`"
         how = f"rebuilt from {file.rows} rows; {kept}" if file.kept else "its index is made anew"
         lines.append(f"{file.path}: {how}")
-    lines += [f"lost: {text}" for text in damage.lost or (["nothing"] if damage.files else [])]
+    lines += [f"lost: {text}" for text in damage.lost]
+    if cut := sum(one.cut for one in damage.files):
+        lines.append(
+            f"the last {cut} pages of the file were cut off: what stood there, and no index, no "
+            "feed and no copy names, cannot be told"
+        )
+    whole = not (damage.lost or damage.repaired or damage.stated or damage.left)
+    if damage.files and whole and (damage.copies or not cut):
+        lines.append("lost: nothing")
+    if damage.taken:
+        lines.append(f"{damage.taken} rows that the file had lost are taken from a copy")
     for one in damage.healed:
         how = "made again" if one.copy is None else "healed from a copy"
         lost = f"; lost: {one.lost}" if one.lost else ""
@@ -402,8 +437,8 @@ def _say(session: Session, damage: _Damage) -> None:
         *(f"store: {one.place} would be removed: {_AGAIN}" for one in damage.dropping),
     ]
     if not damage.found and not damage.healed:
-        whole = "nothing is damaged" if damage.complete else "nothing damaged was found so far"
-        lines.append(whole)
+        nothing = "nothing is damaged" if damage.complete else "nothing damaged was found so far"
+        lines.append(nothing)
     session.tell({"findings": len(damage.found), **told}, *lines)
     for text in damage.left:
         session.note(f"not mended: {text}")

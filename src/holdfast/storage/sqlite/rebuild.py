@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -60,6 +61,9 @@ class Mended:
     """Keys of records of which there were two rows, and what the older one held."""
     doubts: list[tuple[bytes, bytes]] = field(default_factory=list)
     """Of a record, the key in the table, under which it is now, and the one in the index."""
+    cut: int = 0
+    """Pages that the file said it had, and that were cut off: what they held, and no index names,
+    cannot be told."""
 
 
 def look(path: str) -> list[str]:
@@ -69,6 +73,8 @@ def look(path: str) -> list[str]:
     ours = page[68:72] == number or any(sql.encode() in page for sql in files.TABLES.values())
     if not ours and not guard.was_store(path):
         raise guard.not_a_store(path)
+    if len(page) < PAGE:
+        return ["the file was cut off"]
     if not page.startswith(_BEGIN):
         return ["the header of the file is damaged"]
     with _LOCK:
@@ -86,8 +92,11 @@ def look(path: str) -> list[str]:
     return files.check(path, _patience)
 
 
-def mend(path: str) -> Mended:
-    """Mend a file that `look` finds something wrong with; nobody may have it open."""
+def mend(path: str, spare: Sequence[tuple[bytes, bytes]] = ()) -> Mended:
+    """Mend a file that `look` finds something wrong with; nobody may have it open.
+
+    `spare` are records of a copy that the new file has to have, whatever is left of the old one.
+    """
     path = os.path.realpath(path)
     done: list[Mended] = []
 
@@ -95,7 +104,7 @@ def mend(path: str) -> Mended:
         if not guard.in_use(path):
             with open(path, "r+b") as file:
                 file.write(_BEGIN)
-            done.append(_reindexed(path) or _rebuilt(path))
+            done.append(_reindexed(path) or _rebuilt(path, spare))
 
     lock = guard.StoreLock(path, optional=False)
     try:
@@ -109,6 +118,23 @@ def mend(path: str) -> Mended:
             f"{path!r} is in use; close the store everywhere, then repair it"
         )
     return done[0]
+
+
+def mended_before(path: str) -> Mended | None:
+    """The same of a file that was made anew before, as long as the old one is kept beside it: who
+    mended it may have been killed before they could tell of it, or have had no copy."""
+    path = os.path.realpath(path)
+    told = Mended(path, path + ".damaged")
+    if not os.path.exists(told.kept) or os.path.samefile(told.kept, path):
+        return None
+    connection = files.connect(path, _patience, write=False)
+    try:
+        salvage = _salvage(told, connection)
+    finally:
+        connection.close()
+    for table in files.TABLES:
+        deque(salvage.rows(table, told), maxlen=0)
+    return told
 
 
 def _patience(_tries: int) -> bool:
@@ -135,7 +161,21 @@ def _reindexed(path: str) -> Mended | None:
         return None
 
 
-def _rebuilt(path: str) -> Mended:
+def _salvage(mended: Mended, connection: apsw.Connection) -> Salvage:
+    """What is left in the old file, whose pages are laid out as those of a whole one."""
+    objects: Any = connection.execute("SELECT rootpage, tbl_name, type FROM sqlite_schema")
+    roots = {root: (table, kind == "index") for root, table, kind in objects}
+    place = mended.kept if os.path.exists(mended.kept) else mended.path
+    with open(place, "rb") as file:
+        header = file.read(100)
+        if header[24:28] == header[92:96]:  # else SQLite does not believe its own number, either
+            said = int.from_bytes(header[28:32], "big")
+            mended.cut = max(0, said - os.path.getsize(place) // PAGE)
+        file.seek(0)
+        return Salvage(iter(partial(file.read, PAGE), b""), roots)
+
+
+def _rebuilt(path: str, spare: Sequence[tuple[bytes, bytes]]) -> Mended:
     """Make a new file of a damaged one, whose log SQLite has moved into it as it was closed."""
     mended, new = Mended(path, path + ".damaged"), path + ".new"
     if os.path.exists(mended.kept) and not os.path.samefile(mended.kept, path):
@@ -145,19 +185,24 @@ def _rebuilt(path: str) -> Mended:
     os.chmod(new, os.stat(path).st_mode & 0o777)
     connection = files.connect(new, _patience, write=True)
     try:
-        objects: Any = connection.execute("SELECT rootpage, tbl_name, type FROM sqlite_schema")
-        roots = {root: (table, kind == "index") for root, table, kind in objects}
-        with open(path, "rb") as file:
-            found = Salvage(iter(partial(file.read, PAGE), b""), roots)
+        found = _salvage(mended, connection)
         connection.execute("PRAGMA synchronous=EXTRA; BEGIN")
         for table in files.TABLES:
             put = f"INSERT INTO {table} VALUES(?,?)"
             connection.executemany(put, found.rows(table, mended))
+        connection.executemany("INSERT OR IGNORE INTO records VALUES(?,?)", spare)
         connection.execute("COMMIT")
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     finally:
         connection.close()
-    if not mended.rows or guard.file_size(path + "-wal"):
+    if not mended.rows and not spare:
+        guard.remove(new)
+        raise errors.DamagedStorageError(
+            f"no row is left in the file {path!r}: repair it with a copy of the store (--copy), or "
+            "put it back from a backup",
+            place=path,
+        )
+    if guard.file_size(path + "-wal"):
         guard.remove(new)
         raise guard.damaged(path)
     with suppress(FileExistsError):  # this was cut short before
