@@ -593,6 +593,19 @@ def test_components_of_ones_own(store: sync.Store) -> None:
         AgentState(store.agent("7"), components=[Component("goals", Notes)])
 
 
+def test_a_mapping_that_may_stand_for_one_class_has_its_fields_alone(store: sync.Store) -> None:
+    """Catches: a field that is misspelt is left out, and what was given is lost."""
+    own = Component("places", Place_ | str, form="list")
+    agent = AgentState(store.agent("7"), components=[own])
+    agent.append("places", "anywhere")
+    with pytest.raises(AgentValidationError, match=r"places\[0\]: has no field 'visit'"):
+        agent.append("places", {"where": "here", "visit": [1]})
+    with pytest.raises(AgentValidationError) as refused:
+        agent.set("places", [{"where": 1, "visits": "x"}])
+    assert len(refused.value.problems) == 2
+    assert agent.get("places") == ["anywhere"]
+
+
 def test_a_component_of_ones_own_lies_where_no_other_does(store: sync.Store) -> None:
     """Else setting it would make another task the current one, or write over other parts."""
     with pytest.raises(InvalidInputError, match="record, list or keyed"):

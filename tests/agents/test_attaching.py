@@ -24,6 +24,7 @@ import holdfast
 from holdfast import sync
 from holdfast.agents import PersistentAgent
 from holdfast.agents.agent_keys import ATTACHED
+from holdfast.agents.attached import Attachment
 from holdfast.errors import (
     AgentValidationError,
     Conflict,
@@ -520,6 +521,31 @@ def test_what_somebody_else_changed_is_not_overwritten(place: Place) -> None:
     third.save(replace=True)
     first.restore()
     assert held(mine) == {"plan": "new", "log": [], "facts": {}}
+
+
+def test_who_is_overtaken_between_look_and_commit_is_told_what_to_do(
+    store: sync.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not to read a key again that agents do not read themselves."""
+    mine, theirs = Plain(), Plain()
+    first, second = (attach(one, store.agent("7"), fields=FIELDS) for one in (mine, theirs))
+    first.save()
+    second.restore()
+    plan = Attachment.planned
+
+    def planned(self: Attachment, *given: Any) -> Any:
+        found = yield from plan(self, *given)
+        if self.obj is mine:
+            theirs.plan = "theirs"
+            second.save()
+        return found
+
+    monkeypatch.setattr(Attachment, "planned", planned)
+    mine.log.append(1)
+    with pytest.raises(Conflict, match=r"call restore\(\)"):
+        first.save()
+    assert first.restore()
+    assert (mine.plan, mine.log) == ("theirs", [])
 
 
 @pytest.mark.parametrize("size", [2, LONG + 8])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections.abc import Callable
 from itertools import pairwise
@@ -15,6 +16,7 @@ import holdfast
 from holdfast import sync
 from holdfast.agents import DriftSignal, LoopSettings, StepResult
 from holdfast.agents.agent_keys import CONVERSATION, MEMORY, task_key
+from holdfast.agents.loop.decide import agent_by
 from holdfast.checkpoints import RetentionRule
 from holdfast.errors import (
     AgentValidationError,
@@ -424,6 +426,12 @@ def test_an_agent_that_is_made_without_its_state(store: sync.Store) -> None:
 
     assert sync.agents.run(Bare, store.agent("7"), **QUICK).outcome == "done"
     assert kept(store.agent("7")) == 2
+
+
+def test_a_class_of_an_extension_that_does_not_say_what_it_takes_is_given_the_state() -> None:
+    with pytest.raises(ValueError, match="no signature"):
+        inspect.signature(type)
+    assert agent_by(type, 7) is int
 
 
 def test_what_has_no_step_is_refused_at_once(store: sync.Store) -> None:

@@ -213,6 +213,28 @@ def test_a_forked_process_does_on_a_signal_what_it_did_before(plain: Place) -> N
     assert ends == [-signal.SIGUSR1] * 5
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_process_that_runs_no_python_ends_at_once(plain: Place) -> None:
+    """Catches: a worker in a long call of an extension that cannot be told to end."""
+    ends: list[int] = []
+
+    class Forking:
+        def step(self) -> StepResult:
+            child = os.fork()
+            if child == 0:
+                signal.alarm(20)
+                sum(range(10**12))
+                os._exit(0)
+            time.sleep(0.2)
+            os.kill(child, signal.SIGUSR1)
+            ends.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            return StepResult("forked", done=True)
+
+    with plain.open() as store, sync.checkpoints.ShutdownCheckpoints(store):
+        sync.agents.run(Forking(), store.agent("1"), signals=[signal.SIGUSR1])
+    assert ends == [-signal.SIGUSR1]
+
+
 def test_a_second_signal_does_what_it_did_before(plain: Place) -> None:
     came: list[str] = []
     before = signal.signal(signal.SIGUSR1, lambda *_: came.append("before"))

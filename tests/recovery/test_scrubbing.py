@@ -14,9 +14,11 @@ from store_kit import Place, put_row, rows_of
 
 from holdfast import sync
 from holdfast.errors import InvalidInputError, StateIntegrityError
+from holdfast.recovery import heal
 from holdfast.recovery.heal import Overlay
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch
+from holdfast.store.inner import verify_store
 
 
 def work(state: sync.State, first: int = 0, count: int = 12) -> None:
@@ -352,6 +354,29 @@ def test_a_row_of_the_directory_is_healed_from_a_copy(pair: Any) -> None:
     assert dict(rows_of(place.open()._core.storage, b"D"))[key] == row
     aside = sync.recovery.Recovery(place.open()).quarantine("custom:$recovery").list()
     assert key.hex() in [one.id for one in aside]
+
+
+def test_a_scope_whose_row_a_copy_has_is_recovered_without_reading_all_others(
+    pair: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches: a step that reads the whole store, and so takes longer than it may."""
+    place, twin = pair
+    storage = place.storage()
+    ((key, _),) = rows_of(storage, b"D")
+    put_row(storage, key, None)
+    storage.close()
+    looked: list[Any] = []
+
+    def verify(core: Any, scope: Any = None, **more: Any) -> Any:
+        looked.append(scope)
+        return verify_store(core, scope, **more)
+
+    monkeypatch.setattr(heal, "verify_store", verify)
+    store = place.open()
+    recovery = sync.recovery.Recovery(store, copies=[twin.open()])
+    assert recovery.recover("agent:7", "corruption_detected").success
+    assert store.agent("7").get("k1") == {"n": 1}
+    assert {str(one) for one in looked} == {"agent:7"}
 
 
 def test_a_directory_row_of_another_scope_is_no_cure(pair: Any) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from backup_kit import fill, values
@@ -20,6 +21,7 @@ from holdfast.errors import (
     StoreNotFoundError,
     Unavailable,
 )
+from holdfast.replicas import replicas
 from holdfast.storage import open_storage
 
 
@@ -33,6 +35,28 @@ def opened(place: Place, url: str) -> sync.Store:
     store = sync.open(url, create=False, **place.options())
     place._open.append(store)
     return store
+
+
+def test_why_a_sync_failed_is_told_until_one_succeeds(
+    store: sync.Store, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches: an alert that resolves, and fires again, with each try."""
+    fill(store)
+    copied = sync.replicas.Replicas(store, [at(place)])
+    assert copied.sync().ok
+    told: list[str | None] = []
+
+    def full(*_: Any, **__: Any) -> None:
+        told.append(copied.status()[0].error)
+        raise Unavailable("no room is left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(replicas, "sync", full)
+        copied.sync()
+        copied.sync()
+    assert told == [None, "Unavailable: no room is left"]
+    assert copied.sync().ok
+    assert copied.status()[0].error is None
 
 
 @pytest.mark.spec("K225")

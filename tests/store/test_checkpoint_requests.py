@@ -295,6 +295,15 @@ def test_any_checkpoint_is_found(
     assert (done.restored_from, state.get("k")) == (made[1].id, 1)
 
 
+def test_what_is_made_from_a_state_stands_for_it(store: sync.Store) -> None:
+    state, other = store.agent("7"), store.agent("8")
+    state.set("k", 1)
+    other.set("k", 1)
+    typed = sync.agents.AgentState(other)
+    made = sync.checkpoints.Checkpoints(state).create("safe", depends_on=[typed])
+    assert made.checkpoint.metadata["depends"][0][:3] == ["agent:8", "main", 1]
+
+
 @pytest.mark.spec("K28")
 def test_dependencies_are_checked_at_restore(place: Place) -> None:
     store = place.open()

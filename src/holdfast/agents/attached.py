@@ -278,7 +278,12 @@ class Attached:
     def _save(self, life: ExecutionState | None, replace: bool = False) -> Steps[int | None]:
         with self._core.fenced():
             plan = yield from self._core.planned(life, replace)
-            return (yield commit(self._state, plan)) if plan is not None else None
+            try:
+                return (yield commit(self._state, plan)) if plan is not None else None
+            except Conflict as error:  # somebody was faster: what to do is not to read a key again
+                if ATTACHED not in error.keys:
+                    raise
+                raise self._core.overtaken() from error
 
     # the life
 
@@ -460,16 +465,7 @@ class Attachment(Living):
             self.saved = Saved.of(there, read_fields(self.handle.reader, there, None))
         mine = self.saved.manifest
         if there.entry != mine.entry:
-            why = (
-                "what is saved was changed since this agent last saved or restored it, by another "
-                "process, a restore, a merge or a revert; call restore()"
-            )
-            if not mine.entry:
-                why = (
-                    "an agent was saved here, and this one has not taken it up; call restore() or "
-                    "start() first, or save(replace=True)"
-                )
-            raise Conflict(f"{self.handle.scope}: {why}", [ATTACHED])
+            raise self.overtaken()
         operations, after = self.saved.differing(values, self._stored)
         version = _version(self.obj)
         if life is not None:
@@ -493,6 +489,19 @@ class Attachment(Living):
             return entry
 
         return self.handle._plan(operations, finish, expects={ATTACHED: mine.entry})
+
+    def overtaken(self) -> Conflict:
+        """Another has saved since this one knew what is saved, or before it knew anything."""
+        why = (
+            "what is saved was changed since this agent last saved or restored it, by another "
+            "process, a restore, a merge or a revert; call restore()"
+        )
+        if not self.saved.manifest.entry:
+            why = (
+                "an agent was saved here, and this one has not taken it up; call restore() or "
+                "start() first, or save(replace=True)"
+            )
+        return Conflict(f"{self.handle.scope}: {why}", [ATTACHED])
 
     def load(self) -> Found | None:
         """What is stored; None if nothing is."""

@@ -269,7 +269,8 @@ def _check_place(what: object, said: str) -> None:
     """Refuse what is no state, nor anything else that says of which scope it is."""
     if isinstance(what, str):
         Scope.parse(what)
-    elif not isinstance(what, Scope) and not hasattr(what, "scope"):
+    # What is made from a state, as `AgentState`, has its handle, and stands for it.
+    elif not isinstance(what, Scope) and not hasattr(getattr(what, "_handle", what), "scope"):
         raise InvalidInputError(f"{said}, not a {type(what).__name__}")
 
 

@@ -295,8 +295,13 @@ class Participation:
 #
 # Blocks may overlap and end in any order: one that ends while a later one has the signal is left
 # out from then on. A process that is forked has the handlers of its parent, but none of the threads
-# behind them: there a signal does what it did before, so that it ends the child, as whoever sends
-# it expects, and tells the parent nothing.
+# behind them: there the signals are given back before the first one can come, so that they end the
+# child, as whoever sends them expects, and tell the parent nothing. A handler that looks where it
+# is would not do: one that is in a long call of an extension runs none before that returns.
+
+
+_taken: list[TakenSignals] = []
+"""What blocks of this process have taken, the newest last."""
 
 
 class TakenSignals:
@@ -308,17 +313,19 @@ class TakenSignals:
         self.numbers: dict[int, Any] = {}
         """The signals, and what each did before."""
         self._over = False
-        self._process = os.getpid()
 
     def take(self, numbers: Iterable[int]) -> None:
         """Be called on the signals."""
         check_main_thread()
+        _taken.append(self)
         for number in numbers:
             self.numbers[number] = signal.signal(number, self.handle)
 
     def give_back(self) -> None:
         """Let the signals do what they did; where others have taken them since, it is theirs."""
         self._over = True
+        if self in _taken:
+            _taken.remove(self)
         for number in self.numbers:
             if signal.getsignal(number) == self.handle:
                 signal.signal(number, self.before(number))
@@ -332,7 +339,7 @@ class TakenSignals:
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """The handler. Somebody who took the signal later may call it when the block is over."""
-        if self._over or os.getpid() != self._process:
+        if self._over:
             self.pass_on(number, frame)
         else:
             self._called(number, frame)
@@ -399,7 +406,7 @@ _mask = threading.local()
 
 
 def _hold_back() -> None:
-    """Let no signal come to a child before it can hear one: it may be sent at once."""
+    """Let no signal come to a child before it has given them back: it may be sent at once."""
     _mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
 
 
@@ -407,5 +414,11 @@ def _let_come() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, _mask.before)
 
 
+def _forked() -> None:
+    for one in reversed(_taken.copy()):
+        TakenSignals.give_back(one)  # of the class: a lock of a block may be held in the parent
+    _let_come()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_hold_back, after_in_parent=_let_come, after_in_child=_let_come)
+    os.register_at_fork(before=_hold_back, after_in_parent=_let_come, after_in_child=_forked)

@@ -194,7 +194,8 @@ def heal(
     # not erased since, and what was sealed, or opened, was so under the newest data key.
     there = ledgers_of(core, scope).values() if scope is not None else ()
     absent = [key for one in there for key in (one.tombstone, one.next_epoch())]
-    left, rows, named = healing(store, scope, findings, copies)
+    # What rows of no scope had hidden, the next look finds: this one would read the whole store.
+    left, rows, named = healing(store, scope, findings, copies, look=scope is not None)
     lost = "it is missing"
     Quarantine(store, scope or notices_scope()).add(
         named.get(key)
@@ -214,15 +215,21 @@ def heal(
             done.append(Healed(scope, key.hex(), rowkinds.describe(key), copy, lost))
     if done:
         core.lost()  # what is held was read around the damage
-    return left if len(done) == len(rows) else _still(core, scope), done
+    return left if scope is None or len(done) == len(rows) else _still(core, scope), done
 
 
 def healing(
-    store: StoreHandle, scope: Scope | None, findings: Sequence[Finding], copies: Sequence[Core]
+    store: StoreHandle,
+    scope: Scope | None,
+    findings: Sequence[Finding],
+    copies: Sequence[Core],
+    *,
+    look: bool = True,
 ) -> tuple[list[Finding], _Rows, dict[bytes, Finding]]:
     """What healing would leave, the rows that it puts in, and what was wrong with damaged ones.
 
-    A damaged row hides what is behind it: what is wrong is looked for again after each time.
+    A damaged row hides what is behind it: what is wrong is looked for again after each time; behind
+    rows of no scope only if `look` asks for it.
     """
     core = store.core
     check_copies(core, copies)
@@ -234,7 +241,7 @@ def healing(
         rows = _fitting_directory(store, set(named), copies)
         if rows:
             with healed(core, rows) as seen:
-                left = _still(seen, None)
+                left = _still(seen, None) if look else []
         return left, rows, named
     while left:
         known = {bytes.fromhex(one.row): one for one in left if one.row}

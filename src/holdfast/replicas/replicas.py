@@ -153,12 +153,12 @@ class Replicas:
         self._core.check_open()
         done = []
         for one in self._replicas:
-            one.error = None
             try:
                 with one.opened(create=True) as storage:
                     done.append(
                         sync(self._core, storage, named=one.shown, full=full, remake=one in anew)
                     )
+                one.error = None  # not before: who asks meanwhile is told what is still so
             except StoreClosedError:
                 self._core.check_open()
                 raise

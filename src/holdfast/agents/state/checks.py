@@ -263,6 +263,8 @@ def _look(kind: Any, value: Any, path: str, found: list[str]) -> None:
             _look(present, value, path, found)
     elif isinstance(bare, type) and is_structured(bare) and not is_model(bare):
         _look_at_fields(bare, value, path, found)
+    elif isinstance(value, dict) and (meant := _meant(origin, args)) is not None:
+        _look_at_fields(meant, value, path, found)
     elif (origin is list or args[1:] == (...,)) and isinstance(value, list):
         for number, part in enumerate(value):
             _look(args[0], part, f"{path}[{number}]", found)
@@ -275,6 +277,18 @@ def _look(kind: Any, value: Any, path: str, found: list[str]) -> None:
             found.append(f"{path}: Expected one of {', '.join(map(repr, args))}")
     else:
         _look_whole(kind, value, path, found)
+
+
+def _meant(origin: Any, args: tuple[Any, ...]) -> Any:
+    """The class of several types that a mapping is meant for; None if that is not plain.
+
+    msgspec would leave out fields that the class does not have, and what was given is lost.
+    """
+    if origin not in (typing.Union, types.UnionType):
+        return None
+    found = [one for one in args if is_structured(one)]
+    others = [one for one in args if typing.get_origin(one) is dict or one in (dict, Any)]
+    return found[0] if len(found) == 1 and not others and not is_model(found[0]) else None
 
 
 def _look_at_fields(kind: Any, value: Any, path: str, found: list[str]) -> None:
