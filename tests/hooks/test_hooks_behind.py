@@ -14,7 +14,7 @@ from store_kit import Place
 import holdfast
 from holdfast import sync
 from holdfast.errors import HookBehindError, InvalidInputError, Unavailable
-from holdfast.hooks.hook_records import kept_results
+from holdfast.hooks.hook import kept_results
 from holdfast.sync.hooks import (
     BreakerSettings,
     Cache,
@@ -307,7 +307,7 @@ def test_a_batch_is_told_when_it_is_full_or_after_the_interval(
         inner, kept = runner._run, seen
 
         def run(lines: Any, inner: Any = inner, kept: Any = kept) -> bool:
-            kept.append(sum(len(line.events) for line in lines.values()))
+            kept.append(sum(len(line.events) for line in lines))
             return bool(inner(lines))
 
         runner._run = run

@@ -22,7 +22,6 @@ from holdfast.hooks.hook_events import Redirect as Redirect
 from holdfast.hooks.hook_events import Replace as Replace
 from holdfast.hooks.hook_events import Retry as Retry
 from holdfast.hooks.hook_events import Skipped as Skipped
-from holdfast.hooks.hook_records import HookRecord as HookRecord
 from holdfast.hooks.replay import ReplayReport as ReplayReport
 from holdfast.hooks.replay import TimeRange as TimeRange
 from holdfast.store.names.items import Position
@@ -95,7 +94,7 @@ class Hooks:
     async def drain(self, name: str | None = None) -> None:
         """Wait until background hooks, or one of them, were told of all that is committed now."""
     def metrics(self) -> dict[str, HookMetrics]:
-        """What each hook has done, by its name; also after `stop`."""
+        """What each hook has done, by its name; also of those that are called no more."""
     async def named(self, name: str) -> Hook:
         """A hook by its name."""
     async def replay(
@@ -130,7 +129,5 @@ class Hooks:
         """
     async def failed(self, name: str, *, limit: int = 100) -> list[Mapping[str, Any]]:
         """Events that a background hook has failed at three times, the newest first."""
-    async def records(self) -> list[HookRecord]:
-        """What is known of all background hooks that this store has had, in any process."""
     def list(self) -> list[str]:
         """The names of all hooks, those in front first, in the order in which they are called."""

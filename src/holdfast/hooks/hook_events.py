@@ -194,11 +194,11 @@ BEHIND = (Continue, Retry, Fork, Cache, Skipped)
 # ---- events of entries --------------------------------------------------------------------------
 
 
-def name_of(kind: str, key: str, whole: Mapping[str, str]) -> str:
-    """The event that an operation is; `whole` tells what it is where that is about no key. Empty
-    for what is no business of hooks."""
+def name_of(key: str, whole: str) -> str:
+    """The event that an operation on a key is; `whole` if it is about none. Empty for what is no
+    business of hooks."""
     if not key:
-        return whole.get(kind, "")
+        return whole
     if key.startswith(AGENT):
         return SAVED
     return "" if key.startswith("$") else CHANGED

@@ -9,9 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from holdfast.errors import InvalidInputError
-from holdfast.hooks.hook import Hook
-from holdfast.hooks.hook_events import Changed, HookContext
-from holdfast.hooks.hook_records import KEPT, kept_results
+from holdfast.hooks.hook import KEPT, Hook, HookOutcome, kept_results
+from holdfast.hooks.hook_events import Changed
 from holdfast.store.names.arguments import by_name
 from holdfast.store.names.items import Entry
 from holdfast.store.store import Store
@@ -33,42 +32,20 @@ class TimeRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
-    """What a hook gave for one event."""
-
-    event: Mapping[str, Any]
-    """Its name, scope, timeline, entry and key."""
-    result: str
-    """The name of the result, or `failed`."""
-    value: Any = None
-    """The result itself; None for nothing."""
-    before: str = ""
-    """What it gave when it happened, if that is kept: of the last 1,000 events of a background
-    hook. What a hook in front gave is not kept: what became of it is in the journal."""
-    error: str = ""
-    seconds: float = 0.0
-
-    @property
-    def same(self) -> bool:
-        """Whether it gave what it gave then, as far as that is known."""
-        return self.before in ("", self.result)
-
-
-@dataclass(frozen=True, slots=True)
 class ReplayReport:
     """What a replay of a hook came to."""
 
     hook: str
     mode: str
-    results: tuple[Replayed, ...]
+    results: tuple[HookOutcome, ...]
 
     @property
-    def differences(self) -> tuple[Replayed, ...]:
+    def differences(self) -> tuple[HookOutcome, ...]:
         """Events for which the hook gave something else than it did then."""
         return tuple(one for one in self.results if not one.same)
 
     @property
-    def failures(self) -> tuple[Replayed, ...]:
+    def failures(self) -> tuple[HookOutcome, ...]:
         """Events that the hook failed at."""
         return tuple(one for one in self.results if one.error)
 
@@ -103,10 +80,11 @@ def replay(
     before = {_place(one): str(one["result"]) for one in reversed(kept)}
     found = []
     for event in reversed(changes(store, hook, since, until)):
-        told = hook.ask(event, HookContext(hook.name, 1, given, mode))
-        then = before.get(_place(event.place), "")
-        seconds = told.seconds if mode == "debug" else 0.0
-        found.append(Replayed(event.place, told.name, told.result, then, told.error, seconds))
+        told = hook.ask(event, params=given, replay=mode)
+        told.before = before.get(_place(told.event), "")
+        if mode != "debug":
+            told.seconds = 0.0
+        found.append(told)
     return ReplayReport(hook.name, mode, tuple(found))
 
 

@@ -11,8 +11,7 @@ from holdfast.cli import session as sessions
 from holdfast.cli.command import Group, flag, imported, several
 from holdfast.cli.session import Session
 from holdfast.errors import InvalidInputError
-from holdfast.hooks.hook import Hook
-from holdfast.hooks.hook_records import hook_records
+from holdfast.hooks.hook import Hook, hook_records
 from holdfast.hooks.replay import replay as replayed
 from holdfast.store.names.arguments import check_run, is_async
 
@@ -46,8 +45,8 @@ def _table(session: Session, columns: str) -> None:
         "hooks",
         found,
         columns,
-        failed=lambda one: one.results.get("failed", 0),
-        gave=lambda one: ", ".join(f"{name} {n}" for name, n in sorted(one.results.items())),
+        failed=lambda one: one["results"].get("failed", 0),
+        gave=lambda one: ", ".join(f"{name} {n}" for name, n in sorted(one["results"].items())),
     )
 
 
@@ -82,7 +81,7 @@ def replay(
     since, until = (sessions.moment(one) if one else None for one in (more["since"], more["until"]))
     params = dict(_param(one) for one in more["params"])
     with session.reading() as store:
-        made = Hook(name, function, *wanted, behind=not front)
+        made = Hook(*wanted, name, function, behind=not front)
         report = replayed(store, made, since, until, more["mode"], params)
     session.tell(report, str(report))
 
