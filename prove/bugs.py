@@ -1967,14 +1967,14 @@ BUGS = (
     Bug(
         "a grant leaks to a sibling",
         "access/grants.py",
-        "any(fits(one.target, above) for above in chain))\n",
-        "any(above in (one.target, parent_of(one.target)) for above in chain))\n",
+        "any(fits(one.target, above) for above in",
+        "any(above in (one.target, self._parent_of(one.target)) for above in",
         "tests/access/test_grants.py::test_scopes_have_parents_and_a_grant_may_hold_below_one",
     ),
     Bug(
         "a revocation is remembered too long",
         "access/grants.py",
-        "        if not self._of(scope, READ, version) and not self.seen(scope):\n",
+        "        if not self.held(scope, READ, version) and not self.seen(scope):\n",
         "        if (scope, READ) not in self._held and not self.seen(scope):\n",
         "tests/access/test_grants.py::test_a_revocation_holds_at_once_for_every_call",
     ),
