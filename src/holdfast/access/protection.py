@@ -41,8 +41,6 @@ PIECE = min(MOST_SEARCHED)
 """Characters of a text that every pattern looks through."""
 _PIECES = re.compile(rf"(?s).{{1,{PIECE}}}(?=[ \n\t,;]|\Z)|.{{1,{PIECE}}}")
 """A longer one is cut where a word ends."""
-MOST = 100
-"""Patterns, and names of fields, at most."""
 
 
 class ProtectionRecord(Struct):
@@ -105,8 +103,7 @@ class Protection:
         self._redact = _names(redact, "redact")
         self._encrypt = frozenset(_names(encrypt, "encrypt"))
         self._hash = frozenset(_names(hash, "hash"))
-        both = self._encrypt & self._hash
-        if both:
+        if both := self._encrypt & self._hash:
             raise InvalidInputError(f"{min(both)!r} is either encrypted or hashed, not both")
         self._core = core_of(store)
         if self._encrypt and self._core.ring is None:
@@ -115,13 +112,12 @@ class Protection:
                 "key= and copy the scopes there (an export of a checkpoint, then an import), or "
                 "leave encrypt= out"
             )
+        self._core.check_store()
         self._rules = Book(store.custom("$access"), PROTECTION, ProtectionRecord)
         self._redaction = Redaction(self._redact, self._encrypt)
         self._gate = _Protecting(self)
         if self._encrypt or self._hash:
             self._core.gates.add(self._gate)
-        else:
-            self._core.check_store()
         self._core.redact = self._redaction
         self._core.subjects.resealed = SUBJECT if self._encrypt else None
 
@@ -148,8 +144,7 @@ class Protection:
 
         Sealed parts are opened by the store they were sealed in, and by no other.
         """
-        plain = self._core.codec.plain(value)
-        return self._protected(plain, scope_of(scope))
+        return self._protected(self._core.codec.plain(value), scope_of(scope))
 
     def hashed(self, value: Any, scope: str | Scope) -> str:
         """What a field that is hashed holds for a value in a scope, to look for it or compare."""
@@ -214,11 +209,7 @@ def kept_redaction(store: Store) -> Redaction | None:
 
 
 def _names(given: Iterable[str], what: str) -> tuple[str, ...]:
-    if isinstance(given, str):
-        raise InvalidInputError(f"{what} takes a list of texts")
     found = tuple(listed(given, what))
-    if len(found) > MOST:
-        raise InvalidInputError(f"{what} takes at most {MOST}")
     for one in found:
         check_text(one, f"what {what} names", 1000, least=1)
     return found

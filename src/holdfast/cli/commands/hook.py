@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
+from functools import partial
 from typing import Any
 
 import click
 
-from holdfast.cli import session as sessions
 from holdfast.cli.command import Group, flag, imported, several
-from holdfast.cli.session import Session
-from holdfast.errors import InvalidInputError
+from holdfast.cli.session import Session, moment
 from holdfast.hooks.hook import Hook, hook_records
+from holdfast.hooks.replay import MODES
 from holdfast.hooks.replay import replay as replayed
-from holdfast.store.names.arguments import check_run, is_async
-
-MODES = ("simulate", "modified", "exact", "debug")
+from holdfast.store.inner import json
+from holdfast.store.names.arguments import check_run
+from holdfast.store.names.threads import called
 
 
 @click.group(cls=Group)
@@ -59,7 +58,7 @@ def _table(session: Session, columns: str) -> None:
 @click.option("--since", metavar="TIME")
 @click.option("--until", metavar="TIME")
 @click.option("--mode", type=click.Choice(MODES), default="simulate", show_default=True)
-@several("--param=params", "NAME=VALUE", "VALUE is JSON.")
+@several("--param=params", "NAME=JSON", "Of those that the hook is given.")
 @flag("--front", "It stands in front of changes.")
 def replay(
     session: Session,
@@ -76,30 +75,13 @@ def replay(
     NAME is the one that the hook has in the program that runs it: its results are kept under that.
     Nothing that it gives is written.
     """
-    function = _blocking(imported(program, "the hook as MODULE:NAME, like bots:back_up"))
+    function = imported(program, "the hook as MODULE:NAME, like bots:back_up")
+    check_run(function, "a hook", awaited=True)
     wanted = (keys or "*", scopes or "*", events or "state.changed")
-    since, until = (sessions.moment(one) if one else None for one in (more["since"], more["until"]))
-    params = dict(_param(one) for one in more["params"])
+    since, until = (moment(one) if one else None for one in (more["since"], more["until"]))
+    pairs = [one.partition("=") for one in more["params"]]
+    params = {name: json.loads(value) for name, _, value in pairs}
     with session.reading() as store:
-        made = Hook(*wanted, name, function, behind=not front)
+        made = Hook(*wanted, name, partial(called, function), behind=not front)
         report = replayed(store, made, since, until, more["mode"], params)
     session.tell(report, str(report))
-
-
-def _blocking(function: Any) -> Any:
-    check_run(function, "a hook", awaited=True)
-    if not is_async(function):
-        return function
-    import asyncio
-
-    return lambda *arguments: asyncio.run(function(*arguments))
-
-
-def _param(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    try:
-        if name and equals:
-            return name, json.loads(value)
-    except ValueError:
-        pass  # told below
-    raise InvalidInputError(f"--param takes NAME=VALUE with VALUE as JSON, not {text!r}")
