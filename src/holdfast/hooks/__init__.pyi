@@ -101,7 +101,6 @@ class Hooks:
         self,
         name: str,
         since: datetime | TimeRange | None = None,
-        until: datetime | None = None,
         *,
         mode: str = "simulate",
         params: Mapping[str, Any] | None = None,
@@ -120,7 +119,6 @@ class Hooks:
         scope: str | Iterable[str] = "*",
         on: str | Iterable[str] = ...,
         since: datetime | TimeRange | None = None,
-        until: datetime | None = None,
         limit: int | None = 100,
     ) -> list[Changed]:
         """The log of changes, the newest first: events as hooks are told of them.

@@ -239,7 +239,6 @@ class Hooks:
         self,
         name: str,
         since: datetime | TimeRange | None = None,
-        until: datetime | None = None,
         *,
         mode: str = "simulate",
         params: Mapping[str, Any] | None = None,
@@ -251,7 +250,7 @@ class Hooks:
         happened now, `debug` with how long it took; `modified` gives it `params`. What it gave then
         is known of the last 1,000 events of a background hook.
         """
-        return replay(self._store, self.named(name), since, until, mode, params)
+        return replay(self._store, self.named(name), since, mode, params)
 
     def changes(
         self,
@@ -260,7 +259,6 @@ class Hooks:
         scope: str | Iterable[str] = "*",
         on: str | Iterable[str] = CHANGED,
         since: datetime | TimeRange | None = None,
-        until: datetime | None = None,
         limit: int | None = 100,
     ) -> list[Changed]:
         """The log of changes, the newest first: events as hooks are told of them.
@@ -269,7 +267,7 @@ class Hooks:
         """
         check_limit(limit)
         wanted = Hook(keys, scope, on)
-        return changes(self._store, wanted, since, until)[:limit]
+        return changes(self._store, wanted, since)[:limit]
 
     def failed(self, name: str, *, limit: int = 100) -> list[Mapping[str, Any]]:
         """Events that a background hook has failed at three times, the newest first."""

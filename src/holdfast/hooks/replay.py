@@ -66,7 +66,6 @@ def replay(
     store: Store,
     hook: Hook,
     since: datetime | TimeRange | None,
-    until: datetime | None,
     mode: str,
     params: Mapping[str, Any] | None,
 ) -> ReplayReport:
@@ -79,7 +78,7 @@ def replay(
     kept = kept_results(store, hook.name, "results", 2 * KEPT) if hook.behind else []
     before = {_place(one): str(one["result"]) for one in reversed(kept)}
     found = []
-    for event in reversed(changes(store, hook, since, until)):
+    for event in reversed(changes(store, hook, since)):
         told = hook.ask(event, params=given, replay=mode)
         told.before = before.get(_place(told.event), "")
         if mode != "debug":
@@ -88,21 +87,15 @@ def replay(
     return ReplayReport(hook.name, mode, tuple(found))
 
 
-def changes(
-    store: Store, hook: Hook, since: datetime | TimeRange | None, until: datetime | None
-) -> list[Changed]:
+def changes(store: Store, hook: Hook, since: datetime | TimeRange | None) -> list[Changed]:
     """The events of a time that a hook is told of, the newest first."""
-    if isinstance(since, TimeRange):
-        if until is not None:
-            raise InvalidInputError("a time range has its own end; leave out until")
-        until = since.until
-        since = since.since
+    time = since if isinstance(since, TimeRange) else TimeRange(since)
     states = [store.scope(one.scope) for one in store.scopes().items]
     entries: list[Entry] = []
     for state in (one for one in states if hook.scopes.fit(str(one.scope))):
         for line in state.timelines():
             log = state.on(line.name).log
-            entries += log(since=since, until=until, limit=None, newest_first=False)
+            entries += log(since=time.since, until=time.until, limit=None, newest_first=False)
     entries.sort(key=lambda one: one.time)
     return [event for entry in entries for event in hook.events(store, entry)][::-1]
 

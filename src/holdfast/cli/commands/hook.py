@@ -10,7 +10,7 @@ import click
 from holdfast.cli.command import Group, flag, imported, several
 from holdfast.cli.session import Session, moment
 from holdfast.hooks.hook import Hook, hook_records
-from holdfast.hooks.replay import MODES
+from holdfast.hooks.replay import MODES, TimeRange
 from holdfast.hooks.replay import replay as replayed
 from holdfast.store.inner import json
 from holdfast.store.names.arguments import check_run
@@ -78,10 +78,10 @@ def replay(
     function = imported(program, "the hook as MODULE:NAME, like bots:back_up")
     check_run(function, "a hook", awaited=True)
     wanted = (keys or "*", scopes or "*", events or "state.changed")
-    since, until = (moment(one) if one else None for one in (more["since"], more["until"]))
+    times = TimeRange(*(moment(one) if one else None for one in (more["since"], more["until"])))
     pairs = [one.partition("=") for one in more["params"]]
     params = {name: json.loads(value) for name, _, value in pairs}
     with session.reading() as store:
         made = Hook(*wanted, name, partial(called, function), behind=not front)
-        report = replayed(store, made, since, until, more["mode"], params)
+        report = replayed(store, made, times, more["mode"], params)
     session.tell(report, str(report))
