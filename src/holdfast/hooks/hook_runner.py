@@ -36,12 +36,8 @@ ATTEMPTS = 3
 PAUSE = 0.2
 """Seconds before the second time; before the third twice as many."""
 WAIT = 1.0
-"""Seconds before another look at what could not be had: the lease, the storage."""
-IDLE = 1.0
-"""Seconds after which a place is noted at which there was nothing to tell."""
-BRISK = 0.002
-"""Seconds in which one thread tells a batch of a quick hook: more of them, each of which takes as
-long to start as some calls, are for those that are slower."""
+"""Seconds before another look at what could not be had, the lease or the storage; and after which
+a place is noted at which there was nothing to tell."""
 
 
 class _Line:
@@ -147,13 +143,10 @@ class HookRunner:
                     self._position, full = watch.position, count >= hook.batch_size
                     # Who has much to catch up with notes it once an interval: a commit costs as
                     # much as some tens of calls.
-                    due = noted + (hook.flush_interval if count else IDLE)
-                    if late := time.monotonic() > due or (self._results and not full):
+                    due = noted + (hook.flush_interval if count else WAIT)
+                    if time.monotonic() > due or (self._results and not full):
                         saved, noted = self._note(saved, lease), time.monotonic()
-                    if whole or late:
-                        # Where the feed ends is asked in each of its lanes: not by who has come
-                        # to its end.
-                        self._judge(0 if whole else lag(core, self._position))
+                    self._judge(0 if whole else lag(core, self._position))
                     yield 0.0 if full else hook.flush_interval
             finally:
                 with suppress(HoldfastError):  # then some events are told twice
@@ -200,19 +193,18 @@ class HookRunner:
         Calls are made by threads that nobody waits for at the end of the program: a call that hangs
         is left behind, and another thread goes on with its line.
         """
-        free, pause, judged = deque(lines), BRISK, time.monotonic()
+        free, judged = deque(lines), time.monotonic()
         threads: list[threading.Thread] = []
         while any(line.events for line in lines):
             if not self._background.alive and not any(line.begun for line in lines):
                 return False
-            most = 1 if pause == BRISK else self._hook.max_concurrent
-            for _ in range(min(most - len(threads), len(free))):
+            for _ in range(min(self._hook.max_concurrent - len(threads), len(free))):
                 one = threading.Thread(target=self._work, args=(free,), name=self._name)
                 one.daemon = True
                 one.start()
                 threads.append(one)
-            threads[0].join(pause)
-            now, pause = time.monotonic(), 0.05
+            threads[0].join(0.05)
+            now = time.monotonic()
             with self._lock:
                 for line in lines:
                     if line.begun and now - line.begun > self._hook.timeout:

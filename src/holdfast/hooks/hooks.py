@@ -295,7 +295,7 @@ class _Front(Gate):
         operations, changed = list(request.operations), False
         for hook in self._hooks._refusing:
             if hook.metrics.behind > hook.max_queue_size and any(
-                name_of(one.key, "") == CHANGED and hook.wants(CHANGED, scope, one.key)
+                (name := name_of(one.key, "")) and hook.wants(name, scope, one.key)
                 for one in operations
             ):
                 raise HookBehindError(
@@ -304,8 +304,6 @@ class _Front(Gate):
                     "later"
                 )
         for hook in self._hooks._front:
-            if not hook.scopes.fit(scope):
-                continue
             for at, one in enumerate(operations):
                 name = name_of(one.key, STARTED.get(one.kind, one.kind))
                 if not name or not hook.wants(name, scope, one.key):
