@@ -304,6 +304,25 @@ def test_who_has_a_part_of_a_store_gets_no_more_by_what_is_made_from_it(
     assert mine.verify("custom:x").findings == []
 
 
+def test_admin_of_some_keys_of_all_scopes_is_none_of_the_store(
+    store: sync.Store, access: Access
+) -> None:
+    access.grant("ann", "*", "admin", prefix="notes/")
+    mine = access.as_("ann")
+    mine.agent("a").set("notes/1", 1)
+    for call in (
+        mine.stats,
+        lambda: mine.erase_subject("x"),
+        lambda: Access(mine).grant("ann", "*", "admin"),
+        lambda: Access(mine).as_("root"),
+    ):
+        assert not may(call)
+    assert not access.check("ann", "*", "admin")
+    access.grant("ann", "*", "admin")
+    assert access.check("ann", "*", "admin")
+    assert may(mine.stats)
+
+
 def test_agents_that_may_not_be_read_are_left_out_of_the_registry(
     store: sync.Store, access: Access
 ) -> None:

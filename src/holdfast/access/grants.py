@@ -176,10 +176,11 @@ class Access:
     def check(
         self, principal: str, scope: str | Scope, permission: str = READ, *, key: str = ""
     ) -> bool:
-        """Whether somebody may do something with a scope, or with one key of it."""
+        """Whether somebody may do something with a scope, or with one key of it; or with all scopes
+        that fit a pattern."""
         if permission not in PERMISSIONS:
             raise InvalidInputError(f"a permission is {', '.join(PERMISSIONS)}")
-        found = self.applying(principal, str(scope_of(scope)))
+        found = self.applying(principal, check_target(scope))
         some = [PERMISSIONS[one.permission] for one in found if key.startswith(one.prefix)]
         return PERMISSIONS[permission] <= frozenset[str]().union(*some)
 
@@ -187,7 +188,7 @@ class Access:
         self, principal: str, scope: str | Scope, permission: str = READ, *, key: str = ""
     ) -> str:
         """Why somebody may do something, or which grant is missing."""
-        name = str(scope_of(scope))
+        name = check_target(scope)
         found = [str(one) for one in self.applying(principal, name)]
         what = f"{permission} {name}" + (f" {key}" if key else "")
         if self.check(principal, scope, permission, key=key):
@@ -309,11 +310,11 @@ class Guard:
         self.principal = principal
         self._token: object = None
         self._grants: object = None
-        self._held: dict[tuple[Scope, str], tuple[str, ...]] = {}
+        self._held: dict[tuple[Scope | str, str], tuple[str, ...]] = {}
         """What was found, as long as no grant changes."""
 
     def held(
-        self, scope: Scope, need: str = READ, version: object = None, *, looked: bool = False
+        self, scope: Scope | str, need: str = READ, version: object = None, *, looked: bool = False
     ) -> tuple[str, ...]:
         """What keys begin with for which a permission is held: "" for all of a scope.
 
@@ -340,7 +341,7 @@ class Guard:
         return held
 
     def check(
-        self, scope: Scope, key: str | None = None, need: str = READ, *, looked: bool = False
+        self, scope: Scope | str, key: str | None = None, need: str = READ, *, looked: bool = False
     ) -> None:
         """Refuse what is not granted for a key, or (None) for all of a scope."""
         held = self.held(scope, need, looked=looked)
@@ -359,15 +360,7 @@ class Guard:
 
     def store(self) -> None:
         """Refuse what concerns the whole store."""
-        found = self._access.applying(self.principal, "*")
-        if not any(ADMIN in PERMISSIONS[one.permission] and one.target == "*" for one in found):
-            raise AccessDeniedError(
-                f"{self.principal} may not do what concerns the whole store; "
-                f"access.grant({self.principal!r}, '*', 'admin') is missing",
-                self.principal,
-                "*",
-                "admin",
-            )
+        self.check("*", need=ADMIN)
 
 
 class _AccessGate(Gate):

@@ -145,32 +145,27 @@ class Hooks:
             max_queue_size=max_queue_size, on_behind=on_behind,
         )  # fmt: skip
         own: Hooks = taken(self)
-        return own._adds(made, name, since=since, on_loop=own is not self)
+        return own._adds(made, name, since, OnLoop() if own is not self else None)
 
     def _adds(
-        self,
-        made: Callable[..., Hook],
-        name: str | None,
-        since: Position | None = None,
-        *,
-        on_loop: bool = False,
+        self, made: Any, name: str | None, since: Position | None = None, loop: Any = None
     ) -> Callable[[Any], Any]:
-        """What makes hooks of functions; settings that cannot be meant are refused now."""
+        """What makes hooks of functions; settings that cannot be meant are refused now.
+
+        On the async face there is a `loop` for those behind, where async functions run.
+        """
         what = "a background hook" if made().behind else "a hook in front"
 
         def add(function: Any) -> Any:
-            check_run(function, what, awaited=on_loop)
+            check_run(function, what, awaited=loop is not None)
             own = name or str(getattr(function, "__name__", ""))
             check_text(own, "the name of a hook", 100, least=1)
             check_key(own)  # results are kept under it
             if own in self._hooks:
                 raise InvalidInputError(f"there is a hook {own!r} already; give this one a name=")
-            called = function
-            if on_loop:
-                loop = OnLoop()
+            if loop is not None:
                 loop.use()
-                called = loop.wrap(function, what)
-            hook = made(name=own, function=called)
+            hook = made(own, loop.wrap(function, what) if loop is not None else function)
             if hook.behind:
                 hook.runner = HookRunner(self._store, hook, self.named)
                 hook.runner.start(since)
