@@ -7,12 +7,11 @@ from typing import Any
 
 import click
 
-from holdfast.cli.command import Group, flag, imported, several
+from holdfast.cli.command import Group, flag, imported, several, values_named
 from holdfast.cli.session import Session, moment
 from holdfast.hooks.hook import Hook, hook_records
 from holdfast.hooks.replay import MODES, TimeRange
 from holdfast.hooks.replay import replay as replayed
-from holdfast.store.inner import json
 from holdfast.store.names.arguments import check_run
 from holdfast.store.names.threads import called
 
@@ -79,8 +78,7 @@ def replay(
     check_run(function, "a hook", awaited=True)
     wanted = (keys or "*", scopes or "*", events or "state.changed")
     times = TimeRange(*(moment(one) if one else None for one in (more["since"], more["until"])))
-    pairs = [one.partition("=") for one in more["params"]]
-    params = {name: json.loads(value) for name, _, value in pairs}
+    params = values_named(more["params"], "--param")
     with session.reading() as store:
         made = Hook(*wanted, name, partial(called, function), behind=not front)
         report = replayed(store, made, times, more["mode"], params)
