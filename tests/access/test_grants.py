@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -248,6 +249,32 @@ def test_a_revocation_holds_at_once_for_every_call(store: sync.Store, access: Ac
     assert not access.revoke("ann", "agent:a"), "it was one"
     assert not any(may(call) for call in calls)
     assert list(access.list()) == []
+
+
+def test_what_a_slow_call_has_found_is_no_answer_once_the_grant_is_over(
+    store: sync.Store, access: Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.agent("a").set("k", 1)
+    access.grant("ann", "agent:a", "read")
+    mine = access.as_("ann").agent("a")
+    inner, found, go = access.applying, threading.Event(), threading.Event()
+
+    def applying(principal: str, scope: str) -> list[Grant]:
+        answer = inner(principal, scope)
+        if threading.current_thread() is slow:
+            found.set()
+            go.wait(30)
+        return answer
+
+    slow = threading.Thread(target=lambda: may(lambda: mine.get("k")))
+    monkeypatch.setattr(access, "applying", applying)
+    slow.start()
+    assert found.wait(30)
+    access.revoke("ann", "agent:a")
+    assert not may(lambda: mine.get("k"))
+    go.set()
+    slow.join()
+    assert not may(lambda: mine.get("k"))
 
 
 def test_lists_leave_out_what_may_not_be_read(store: sync.Store, access: Access) -> None:

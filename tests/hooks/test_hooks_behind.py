@@ -438,6 +438,26 @@ def test_async_hooks_must_honour_max_queue_size_and_warn_or_refuse(
     assert hooks.named("patient").max_queue_size == 3
 
 
+@pytest.mark.spec("L132")
+def test_one_that_is_behind_refuses_an_agents_own_state_if_it_is_told_of_that(
+    store: sync.Store, hooks: Hooks
+) -> None:
+    hooks.background(on="agent_state.saved", name="h", max_queue_size=0, on_behind="refuse")(print)
+    hook = hooks.named("h")
+    hook.runner.stop()
+    hook.metrics.behind = 1
+    store.agent("a").set("k", 1)
+    with pytest.raises(HookBehindError):
+        sync.agents.attach(Worker(), store.agent("a"), fields=["task"]).save()
+
+
+class Worker:
+    """An agent of a user's."""
+
+    def __init__(self) -> None:
+        self.task = "write"
+
+
 def test_the_feed_is_a_queue_that_drops_nothing(store: sync.Store, hooks: Hooks) -> None:
     seen: list[int] = []
     hooks.background("k", max_queue_size=10)(lambda event, _: seen.append(event.new))

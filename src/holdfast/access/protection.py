@@ -11,6 +11,7 @@ it never changes the data of the owner.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -119,14 +120,17 @@ class Protection:
         if self._encrypt or self._hash:
             self._core.gates.add(self._gate)
         self._core.redact = self._redaction
-        self._core.subjects.resealed = SUBJECT if self._encrypt else None
+        if self._encrypt:
+            self._core.subjects.resealed = SUBJECT
 
     @here(awaited=True)
     def stop(self) -> None:
         """Protect and redact no more through this open store; what is sealed stays so."""
         self._core.gates.remove(self._gate)
         if self._core.redact is self._redaction:
-            self._core.redact, self._core.subjects.resealed = None, None
+            self._core.redact = None
+        if self._encrypt:
+            self._core.subjects.resealed = None
 
     @writes
     def keep(self) -> None:
@@ -167,7 +171,7 @@ class Protection:
                 if name in self._hash:
                     made[name] = self.hashed(one, scope)
                 elif name in self._encrypt:
-                    made[name] = self._core.subjects.part(f"{SUBJECT}{scope}"[:256], one)
+                    made[name] = self._core.subjects.part(subject_of(scope), one)
                 else:
                     made[name] = self._protected(one, scope)
             return made if any(made[name] is not value[name] for name in value) else value
@@ -200,6 +204,12 @@ class _Protecting(Gate):
                     made = self._protection._protected(plain, scope)
                     asked[at] = one if made is plain else replace(one, value=made)
         return replace(request, operations=asked)
+
+
+def subject_of(scope: Scope) -> str:
+    """Whom the fields of a scope are sealed for; a long name is shortened, and stays its own."""
+    name = f"{SUBJECT}{scope}"
+    return name if len(name) <= 256 else SUBJECT + hashlib.sha256(name.encode()).hexdigest()
 
 
 def kept_redaction(store: Store) -> Redaction | None:
