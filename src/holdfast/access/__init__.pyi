@@ -115,6 +115,7 @@ class Protection:
         encrypt: Iterable[str] = (),
         hash: Iterable[str] = (),
     ) -> None: ...
+    resealed: Any
     async def stop(self) -> None:
         """Protect and redact no more through this open store; what is sealed stays so."""
     async def keep(self) -> None:
