@@ -171,12 +171,15 @@ def test_a_replay_is_about_the_time_that_is_asked_for(timed: sync.Store, hands: 
         found = hooks.replay("hook", *bounds).results
         return [(one.event["scope"][-1], one.event["entry"]) for one in found]
 
-    assert replayed(hands.time(60), hands.time(120)) == [("a", 2), ("b", 2), ("a", 3), ("b", 3)]
-    assert len(replayed(TimeRange(hands.time(60)))) == 8
-    assert len(replayed(None, hands.time(0))) == 2
+    assert replayed(TimeRange(hands.time(60), hands.time(120))) == [
+        ("a", 2),
+        ("b", 2),
+        ("a", 3),
+        ("b", 3),
+    ]
+    assert len(replayed(hands.time(60))) == 8
+    assert len(replayed(TimeRange(None, hands.time(0)))) == 2
     assert len(replayed()) == 10
-    with pytest.raises(InvalidInputError, match="its own end"):
-        hooks.replay("hook", TimeRange(), hands.time(0))
     for bad in ("yesterday", datetime(2020, 1, 1)):  # noqa: DTZ001
         with pytest.raises(InvalidInputError):
             hooks.replay("hook", bad)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from store_kit import Place
 import holdfast
 from holdfast import sync
 from holdfast.errors import HookBehindError, InvalidInputError, Unavailable
-from holdfast.hooks.hook_records import kept_results
+from holdfast.hooks.hook import kept_results
 from holdfast.sync.hooks import (
     BreakerSettings,
     Cache,
@@ -307,7 +307,7 @@ def test_a_batch_is_told_when_it_is_full_or_after_the_interval(
         inner, kept = runner._run, seen
 
         def run(lines: Any, inner: Any = inner, kept: Any = kept) -> bool:
-            kept.append(sum(len(line.events) for line in lines.values()))
+            kept.append(sum(len(line.events) for line in lines))
             return bool(inner(lines))
 
         runner._run = run
@@ -436,6 +436,26 @@ def test_async_hooks_must_honour_max_queue_size_and_warn_or_refuse(
     until(lambda: hooks.metrics()["strict"].behind <= 3)
     state.set("b", 6)
     assert hooks.named("patient").max_queue_size == 3
+
+
+@pytest.mark.spec("L132")
+def test_one_that_is_behind_refuses_an_agents_own_state_if_it_is_told_of_that(
+    store: sync.Store, hooks: Hooks
+) -> None:
+    hooks.background(on="agent_state.saved", name="h", max_queue_size=0, on_behind="refuse")(print)
+    hook = hooks.named("h")
+    hook.runner.stop()
+    hook.metrics.behind = 1
+    store.agent("a").set("k", 1)
+    with pytest.raises(HookBehindError):
+        sync.agents.attach(Worker(), store.agent("a"), fields=["task"]).save()
+
+
+class Worker:
+    """An agent of a user's."""
+
+    def __init__(self) -> None:
+        self.task = "write"
 
 
 def test_the_feed_is_a_queue_that_drops_nothing(store: sync.Store, hooks: Hooks) -> None:

@@ -43,7 +43,9 @@ class Access:
     async def check(
         self, principal: str, scope: str | Scope, permission: str = ..., *, key: str = ""
     ) -> bool:
-        """Whether somebody may do something with a scope, or with one key of it."""
+        """Whether somebody may do something with a scope, or with one key of it; or with all scopes
+        that fit a pattern.
+        """
     async def explain(
         self, principal: str, scope: str | Scope, permission: str = ..., *, key: str = ""
     ) -> str:
@@ -113,6 +115,7 @@ class Protection:
         encrypt: Iterable[str] = (),
         hash: Iterable[str] = (),
     ) -> None: ...
+    resealed: Any
     async def stop(self) -> None:
         """Protect and redact no more through this open store; what is sealed stays so."""
     async def keep(self) -> None:

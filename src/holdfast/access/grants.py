@@ -33,7 +33,6 @@ from holdfast.store.inner import (
     Owned,
     StoreHandle,
     core_of,
-    handle_of,
 )
 from holdfast.store.names.arguments import check_flag, check_moment, check_text
 from holdfast.store.names.face import faced, here, writes
@@ -108,8 +107,7 @@ class Access:
         state = store.custom(SYSTEM[0].id)
         self._grants = Book(state, GRANTS, Grant)
         self._parents = Book(state, PARENTS, ParentRecord)
-        self._reader = handle_of(state).reader
-        self._clock = core_of(store).clock
+        self._core = core_of(store)
         self._seen: Any = 0
         self._known: dict[str, list[Grant]] = {}
         self._above: dict[str, str] = {}
@@ -178,20 +176,19 @@ class Access:
     def check(
         self, principal: str, scope: str | Scope, permission: str = READ, *, key: str = ""
     ) -> bool:
-        """Whether somebody may do something with a scope, or with one key of it."""
+        """Whether somebody may do something with a scope, or with one key of it; or with all scopes
+        that fit a pattern."""
         if permission not in PERMISSIONS:
             raise InvalidInputError(f"a permission is {', '.join(PERMISSIONS)}")
-        found = self.applying(principal, str(scope_of(scope)))
-        some = [one for one in found if not one.prefix or (key and key.startswith(one.prefix))]
-        return PERMISSIONS[permission] <= {
-            what for one in some for what in PERMISSIONS[one.permission]
-        }
+        found = self.applying(principal, check_target(scope))
+        some = [PERMISSIONS[one.permission] for one in found if key.startswith(one.prefix)]
+        return PERMISSIONS[permission] <= frozenset[str]().union(*some)
 
     def explain(
         self, principal: str, scope: str | Scope, permission: str = READ, *, key: str = ""
     ) -> str:
         """Why somebody may do something, or which grant is missing."""
-        name = str(scope_of(scope))
+        name = check_target(scope)
         found = [str(one) for one in self.applying(principal, name)]
         what = f"{permission} {name}" + (f" {key}" if key else "")
         if self.check(principal, scope, permission, key=key):
@@ -209,75 +206,67 @@ class Access:
         check_text(principal, "the principal", 200, least=1)
         core = core_of(self._store)
         core.check_store()  # who was given a part of the store gives nobody another
-        return Store(StoreHandle(guarded(core, Guard(self, principal, core))))
+        return Store(StoreHandle(guarded(core, Guard(self, principal))))
 
     def show(self, scope: str | Scope) -> dict[str, Any]:
         """Who may do what with a scope, and what that is below of."""
         name = str(scope_of(scope))
-        self._refresh()
-        holders = [one for who in self._known for one in self.applying(who, name)]
-        return {
-            "scope": name,
-            "below": self._chain(name),
-            "grants": [str(one) for one in holders],
-        }
+        holders = [str(one) for who in self._refresh() for one in self.applying(who, name)]
+        return {"scope": name, "below": self._chain(name), "grants": holders}
 
     def applying(self, principal: str, scope: str) -> list[Grant]:
         """The grants that hold for somebody and a scope, as of now."""
-        self._refresh()
+        known = self._refresh().get(principal, ())
         scope = scope.removeprefix(f"custom:{BESIDE}/")  # what is kept beside a scope goes with it
         chain = self._chain(scope)
-        found = [
+        return [
             one
-            for one in self._known.get(principal, ())
-            if fits(one.target, scope)
-            or (one.below and any(fits(one.target, above) for above in chain))
+            for one in known
+            if (one.until is None or one.until.timestamp() > self._now())
+            and any(fits(one.target, above) for above in (scope, *(chain if one.below else ())))
         ]
-        return [one for one in found if one.until is None or one.until.timestamp() > self._now()]
+
+    def _refresh(self, version: object = None) -> dict[str, list[Grant]]:
+        """The grants by principals: another mapping once any has changed, in whatever process.
+
+        `version` is the storage's now, if that was asked.
+        """
+        line = self._core.current(SYSTEM[0], "main", version)
+        seen = (line.ledger.number, line.sequence) if line is not None else None
+        if seen != self._seen:
+            known: dict[str, list[Grant]] = {}
+            for made in self._grants.all().values():
+                known.setdefault(made.principal, []).append(made)
+            self._above = {
+                f"session:{bytes.fromhex(key).decode()}": one.parent
+                for key, one in self._parents.all().items()
+            }
+            self._known, self._seen = known, seen
+        return self._known
 
     def list(self, principal: str | None = None) -> Iterable[Grant]:
         """All grants, or those of one principal; also those that are over."""
-        self._refresh()
-        wanted = sorted(self._known) if principal is None else [principal]
-        return [one for who in wanted for one in self._known.get(who, ())]
-
-    def _refresh(self) -> object:
-        """The grants by principals: another mapping once any has changed, in whatever process."""
-        line = self._reader.now()
-        seen = (line.ledger.number, line.sequence) if line is not None else None
-        if seen == self._seen:
-            return self._known
-        known: dict[str, list[Grant]] = {}
-        for made in self._grants.all().values():
-            known.setdefault(made.principal, []).append(made)
-        self._above = {
-            f"session:{bytes.fromhex(key).decode()}": one.parent
-            for key, one in self._parents.all().items()
-        }
-        self._known, self._seen = known, seen
-        return known
+        known = self._refresh()
+        wanted = sorted(known) if principal is None else [principal]
+        return [one for who in wanted for one in known.get(who, ())]
 
     def _chain(self, scope: str) -> Any:
         """The scopes that one is below of, the nearest first."""
-        found: list[str] = []
-        at: str | None = scope
-        while at is not None and len(found) < MOST_DEPTH:
-            at = parent_of(at) or self._above.get(at)
-            if at is not None:
-                found.append(at)
-        return found
+        found = [scope]
+        while len(found) <= MOST_DEPTH and (above := self._parent_of(found[-1])):
+            found.append(above)
+        return found[1:]
+
+    def _parent_of(self, scope: str) -> str | None:
+        """What a scope is below of; None if that is nothing."""
+        kind, _, id = scope.partition(":")
+        above, slash, _ = id.rpartition("/")
+        if kind == "step":
+            return f"workflow:{Scope.parse(scope).workflow}"
+        return f"{kind}:{above}" if kind == "custom" and slash else self._above.get(scope)
 
     def _now(self) -> float:
-        return self._clock.checked() / 1e6
-
-
-def parent_of(scope: str) -> str | None:
-    """What a scope is below of by its name; None if that is nothing."""
-    kind, _, id = scope.partition(":")
-    above, slash, _ = id.rpartition("/")
-    if kind == "step":
-        return f"workflow:{Scope.parse(scope).workflow}"
-    return f"{kind}:{above}" if kind == "custom" and slash else None
+        return self._core.clock.checked() / 1e6
 
 
 def fits(target: str, scope: str) -> bool:
@@ -289,18 +278,14 @@ def fits(target: str, scope: str) -> bool:
 
 def check_target(target: Any) -> str:
     """The text of a scope, or of a pattern of scopes, if it is one."""
-    if isinstance(target, Scope):
-        return str(target)
-    check_text(target, "what a grant is for", 300, least=1)
-    if "*" not in target:
-        return str(Scope.parse(target))
+    if not isinstance(target, str) or "*" not in target:
+        return str(scope_of(target))
     Patterns(target)
-    kind = target.partition(":")[0]
-    if target != "*" and kind not in KINDS:
+    if target != "*" and target.partition(":")[0] not in KINDS:
         raise InvalidInputError(
             f"a pattern of scopes begins with a kind ({', '.join(KINDS)}), as agent:*, or is *"
         )
-    return str(target)
+    return target
 
 
 def scope_of(scope: str | Scope) -> Scope:
@@ -320,72 +305,54 @@ def _id(principal: str, target: str, prefix: str) -> str:
 class Guard:
     """What somebody may do."""
 
-    def __init__(self, access: Access, principal: str, core: Core) -> None:
+    def __init__(self, access: Access, principal: str) -> None:
         self._access = access
-        self._core = core
         self.principal = principal
         self._token: object = None
         self._grants: object = None
-        self._held: dict[tuple[Scope, str], tuple[str, ...]] = {}
-        """Prefixes of keys for which a permission is held, as long as no grant changes."""
+        self._held: dict[tuple[Scope | str, str], tuple[str, ...]] = {}
+        """What was found, as long as no grant changes."""
 
-    def may(self, scope: Scope, need: str, key: str | None = None, *, looked: bool = False) -> bool:
-        """Whether a permission is held for a key, or (None) for all of a scope.
+    def held(
+        self, scope: Scope | str, need: str = READ, version: object = None, *, looked: bool = False
+    ) -> tuple[str, ...]:
+        """What keys begin with for which a permission is held: "" for all of a scope.
 
-        `looked`: in this very call it was asked before, by `reach`, with the newest grants.
+        `version` is the storage's now, if it was asked. `looked`: in this very call it was asked
+        before, by `reach`, with the newest grants.
         """
-        held = self._held.get((scope, need)) if looked else None
+        if not looked:
+            token = self._access._core.lanes.token(version)
+            if token != self._token:  # somebody has committed something, perhaps a grant
+                grants = self._access._refresh(version)
+                if grants is not self._grants:
+                    self._held = {}
+                    self._grants = grants
+                self._token = token
+        memory = self._held  # another thread may put another one there, for newer grants
+        held = memory.get((scope, need))
         if held is None:
-            held = self._of(scope, need)
-        return "" in held or (key is not None and key.startswith(held))
-
-    def _of(self, scope: Scope, need: str, version: object = None) -> tuple[str, ...]:
-        """Prefixes of keys for which a permission is held now; `version` is the storage's."""
-        lanes = self._core.lanes
-        if version is None:
-            version = self._core.storage.version()
-        token = (lanes.count, lanes.flying, version)
-        if token != self._token:  # somebody has committed something, perhaps a grant
-            grants = self._access._refresh()
-            if grants is not self._grants:
-                self._grants = grants
-                self._held.clear()
-            self._token = token
-        held = self._held.get((scope, need))
-        if held is not None:
-            return held
-        found = self._access.applying(self.principal, str(scope))
-        held = tuple(one.prefix for one in found if need in PERMISSIONS[one.permission])
-        if all(one.until is None for one in found):  # else it may be over with the next call
-            if len(self._held) > 10_000:
-                self._held.clear()
-            self._held[scope, need] = held
+            found = self._access.applying(self.principal, str(scope))
+            held = tuple(one.prefix for one in found if need in PERMISSIONS[one.permission])
+            if all(one.until is None for one in found):  # else it may be over with the next call
+                if len(memory) > 10_000:
+                    memory.clear()
+                memory[scope, need] = held
         return held
 
     def check(
-        self, scope: Scope, need: str, key: str | None = None, *, looked: bool = False
+        self, scope: Scope | str, key: str | None = None, need: str = READ, *, looked: bool = False
     ) -> None:
-        """Refuse what is not granted."""
-        if not self.may(scope, need, key, looked=looked):
+        """Refuse what is not granted for a key, or (None) for all of a scope."""
+        held = self.held(scope, need, looked=looked)
+        if "" not in held and not (key is not None and key.startswith(held)):
             told = self._access.explain(self.principal, str(scope), need, key=key or "")
             raise AccessDeniedError(told, self.principal, str(scope), need)
 
-    def read(self, scope: Scope, key: str | None = None, *, looked: bool = False) -> None:
-        """Refuse a read of a key, or of all of a scope."""
-        self.check(scope, READ, key, looked=looked)
-
-    def readable(self, scope: Scope) -> tuple[str, ...]:
-        """What keys begin with that may be read: "" for all of them."""
-        return self._of(scope, READ)
-
-    def reads(self, scope: Scope, key: str | None = None) -> bool:
-        """Whether a key, or all of a scope, may be read; lists leave out what may not."""
-        return self.may(scope, READ, key)
-
     def reach(self, scope: Scope, version: object = None) -> None:
         """Refuse whoever has no grant at all for a scope: not even that it is there is told."""
-        if not self._of(scope, READ, version) and not self.seen(scope):
-            self.check(scope, READ)
+        if not self.held(scope, READ, version) and not self.seen(scope):
+            self.check(scope)
 
     def seen(self, scope: Scope) -> bool:
         """Whether a scope is shown in lists."""
@@ -393,15 +360,7 @@ class Guard:
 
     def store(self) -> None:
         """Refuse what concerns the whole store."""
-        found = self._access.applying(self.principal, "*")
-        if not any(ADMIN in PERMISSIONS[one.permission] and one.target == "*" for one in found):
-            raise AccessDeniedError(
-                f"{self.principal} may not do what concerns the whole store; "
-                f"access.grant({self.principal!r}, '*', 'admin') is missing",
-                self.principal,
-                "*",
-                "admin",
-            )
+        self.check("*", need=ADMIN)
 
 
 class _AccessGate(Gate):
@@ -417,7 +376,7 @@ class _AccessGate(Gate):
         system = request.scope in SYSTEM
         for one in request.operations:
             need = ADMIN if system or one.kind in ADMIN_ONLY else WRITE
-            self._guard.check(request.scope, need, one.key or None)
+            self._guard.check(request.scope, one.key or None, need)
 
 
 def guarded(core: Core, guard: Guard) -> Core:
@@ -467,7 +426,7 @@ def guarded(core: Core, guard: Guard) -> Core:
             guard.store()
 
         def check_lease(self, name: str) -> None:
-            guard.check(LEASES, WRITE, name)
+            guard.check(LEASES, name, WRITE)
 
     made: Core = object.__new__(GuardedCore)
     made.__dict__ = core.__dict__  # the same: what is closed, or rotated, is so for both

@@ -11,6 +11,7 @@ it never changes the data of the owner.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -41,8 +42,6 @@ PIECE = min(MOST_SEARCHED)
 """Characters of a text that every pattern looks through."""
 _PIECES = re.compile(rf"(?s).{{1,{PIECE}}}(?=[ \n\t,;]|\Z)|.{{1,{PIECE}}}")
 """A longer one is cut where a word ends."""
-MOST = 100
-"""Patterns, and names of fields, at most."""
 
 
 class ProtectionRecord(Struct):
@@ -105,8 +104,7 @@ class Protection:
         self._redact = _names(redact, "redact")
         self._encrypt = frozenset(_names(encrypt, "encrypt"))
         self._hash = frozenset(_names(hash, "hash"))
-        both = self._encrypt & self._hash
-        if both:
+        if both := self._encrypt & self._hash:
             raise InvalidInputError(f"{min(both)!r} is either encrypted or hashed, not both")
         self._core = core_of(store)
         if self._encrypt and self._core.ring is None:
@@ -115,22 +113,24 @@ class Protection:
                 "key= and copy the scopes there (an export of a checkpoint, then an import), or "
                 "leave encrypt= out"
             )
+        self._core.check_store()
         self._rules = Book(store.custom("$access"), PROTECTION, ProtectionRecord)
         self._redaction = Redaction(self._redact, self._encrypt)
         self._gate = _Protecting(self)
         if self._encrypt or self._hash:
             self._core.gates.add(self._gate)
-        else:
-            self._core.check_store()
         self._core.redact = self._redaction
-        self._core.subjects.resealed = SUBJECT if self._encrypt else None
+        if self._encrypt:
+            self._core.subjects.resealed = SUBJECT
 
     @here(awaited=True)
     def stop(self) -> None:
         """Protect and redact no more through this open store; what is sealed stays so."""
         self._core.gates.remove(self._gate)
         if self._core.redact is self._redaction:
-            self._core.redact, self._core.subjects.resealed = None, None
+            self._core.redact = None
+        if self._encrypt:
+            self._core.subjects.resealed = None
 
     @writes
     def keep(self) -> None:
@@ -148,8 +148,7 @@ class Protection:
 
         Sealed parts are opened by the store they were sealed in, and by no other.
         """
-        plain = self._core.codec.plain(value)
-        return self._protected(plain, scope_of(scope))
+        return self._protected(self._core.codec.plain(value), scope_of(scope))
 
     def hashed(self, value: Any, scope: str | Scope) -> str:
         """What a field that is hashed holds for a value in a scope, to look for it or compare."""
@@ -172,7 +171,7 @@ class Protection:
                 if name in self._hash:
                     made[name] = self.hashed(one, scope)
                 elif name in self._encrypt:
-                    made[name] = self._core.subjects.part(f"{SUBJECT}{scope}"[:256], one)
+                    made[name] = self._core.subjects.part(subject_of(scope), one)
                 else:
                     made[name] = self._protected(one, scope)
             return made if any(made[name] is not value[name] for name in value) else value
@@ -207,6 +206,12 @@ class _Protecting(Gate):
         return replace(request, operations=asked)
 
 
+def subject_of(scope: Scope) -> str:
+    """Whom the fields of a scope are sealed for; a long name is shortened, and stays its own."""
+    name = f"{SUBJECT}{scope}"
+    return name if len(name) <= 256 else SUBJECT + hashlib.sha256(name.encode()).hexdigest()
+
+
 def kept_redaction(store: Store) -> Redaction | None:
     """What `keep` said last, for those who show what is in a store; None if nothing is."""
     record = Book(store.custom("$access"), PROTECTION, ProtectionRecord).get("rules")
@@ -214,11 +219,7 @@ def kept_redaction(store: Store) -> Redaction | None:
 
 
 def _names(given: Iterable[str], what: str) -> tuple[str, ...]:
-    if isinstance(given, str):
-        raise InvalidInputError(f"{what} takes a list of texts")
     found = tuple(listed(given, what))
-    if len(found) > MOST:
-        raise InvalidInputError(f"{what} takes at most {MOST}")
     for one in found:
         check_text(one, f"what {what} names", 1000, least=1)
     return found

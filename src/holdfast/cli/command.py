@@ -325,6 +325,22 @@ def imported(text: str, what: str) -> Any:
         raise InvalidInputError(f"the module {module!r} has no {name!r}") from None
 
 
+def values_named(given: Iterable[str], option: str) -> dict[str, Any]:
+    """Values by their names, of an option that takes NAME=JSON."""
+    from holdfast.store.inner import json
+
+    found: dict[str, Any] = {}
+    for name, equal, value in (one.partition("=") for one in given):
+        try:
+            found[name] = json.loads(value if equal else "")
+        except InvalidInputError:
+            text = f"{name}{equal}{value}"
+            raise InvalidInputError(
+                f"{option} takes NAME=JSON, like load=0.5, not {text!r}"
+            ) from None
+    return found
+
+
 def machines_named(given: Iterable[str]) -> dict[str, MachineDefinition]:
     """Definitions by the names of machines, of what `--machine` was given."""
     from holdfast.agents.machines.definition import MachineDefinition

@@ -40,6 +40,7 @@ SHAPES = {
     "answered=answered_at, messages, before, returns, term",
     "Healed": "scope, place, copy, lost?",
     "Hold": "point, reason, text, by, until",
+    "HookOutcome": "event, result, value, before, error, seconds",
     "Imported": "scope, timeline, entry=sequence, staged, root, backup=backup.id, left, "
     "declarations, export",
     "Item": "version, time, class=class_, expires, cause",

@@ -6,7 +6,6 @@ Glossary of this layer:
   a gate of the store; **behind**, it reads the feed (`hook_runner`).
 - **Event** and **result**: what a hook is told, and what it may answer (`hook_events`).
 - **Built in**: hooks that validate, make backups and save agents (`built_in`).
-- **Record**: what any process can tell of a background hook (`hook_records`).
 - **Breaker**: leaves alone for a while what fails again and again (`breaker`).
 - **Replay**: a hook called with what is in the journal (`replay`).
 """
@@ -22,7 +21,6 @@ HOMES = {
     "holdfast.hooks.hook_events": (
         "Cache Cancel Changed Continue Fork HookContext Modified Redirect Replace Retry Skipped"
     ),
-    "holdfast.hooks.hook_records": "HookRecord",
     "holdfast.hooks.hooks": "Hooks",
     "holdfast.hooks.replay": "ReplayReport TimeRange",
 }

@@ -22,7 +22,6 @@ from holdfast.hooks.hook_events import Redirect as Redirect
 from holdfast.hooks.hook_events import Replace as Replace
 from holdfast.hooks.hook_events import Retry as Retry
 from holdfast.hooks.hook_events import Skipped as Skipped
-from holdfast.hooks.hook_records import HookRecord as HookRecord
 from holdfast.hooks.replay import ReplayReport as ReplayReport
 from holdfast.hooks.replay import TimeRange as TimeRange
 from holdfast.store.names.items import Position
@@ -95,14 +94,13 @@ class Hooks:
     async def drain(self, name: str | None = None) -> None:
         """Wait until background hooks, or one of them, were told of all that is committed now."""
     def metrics(self) -> dict[str, HookMetrics]:
-        """What each hook has done, by its name; also after `stop`."""
+        """What each hook has done, by its name; also of those that are called no more."""
     async def named(self, name: str) -> Hook:
         """A hook by its name."""
     async def replay(
         self,
         name: str,
         since: datetime | TimeRange | None = None,
-        until: datetime | None = None,
         *,
         mode: str = "simulate",
         params: Mapping[str, Any] | None = None,
@@ -121,7 +119,6 @@ class Hooks:
         scope: str | Iterable[str] = "*",
         on: str | Iterable[str] = ...,
         since: datetime | TimeRange | None = None,
-        until: datetime | None = None,
         limit: int | None = 100,
     ) -> list[Changed]:
         """The log of changes, the newest first: events as hooks are told of them.
@@ -130,7 +127,5 @@ class Hooks:
         """
     async def failed(self, name: str, *, limit: int = 100) -> list[Mapping[str, Any]]:
         """Events that a background hook has failed at three times, the newest first."""
-    async def records(self) -> list[HookRecord]:
-        """What is known of all background hooks that this store has had, in any process."""
     def list(self) -> list[str]:
         """The names of all hooks, those in front first, in the order in which they are called."""

@@ -110,24 +110,19 @@ class Breaker:
             if self._now() == HALF_OPEN:
                 self._good += 1
                 self._until = 0.0
-                if self._good < self.settings.successes:
-                    return
-                self._state = CLOSED
-                self._failed.clear()
+                if self._good == self.settings.successes:
+                    self._state = CLOSED
             elif self.settings.window is None:
                 self._failed.clear()
 
     def failure(self) -> None:
         """A call failed."""
         with self._lock:
-            now = self._clock()
-            if self._now() == HALF_OPEN:
-                self._open(now)
-                return
+            now, window = self._clock(), self.settings.window
+            trial = self._now() == HALF_OPEN
             self._failed.append(now)
-            window = self.settings.window
             full = len(self._failed) == self.settings.failures
-            if full and (window is None or now - self._failed[0] <= window):
+            if trial or (full and (window is None or now - self._failed[0] <= window)):
                 self._open(now)
 
     def _open(self, now: float) -> None:

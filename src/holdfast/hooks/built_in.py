@@ -17,8 +17,6 @@ from holdfast.errors import InvalidInputError
 from holdfast.hooks.hook import Function
 from holdfast.hooks.hook_events import Cancel, Changed, HookContext, Skipped
 
-_SIMULATED = "only what it would do is asked for"
-
 
 def validation(schema: Any) -> Function:
     """A hook in front that refuses values which do not fit a `holdfast.schemas.Schema`, with all
@@ -45,36 +43,38 @@ def backup_on_change(backups: Any) -> Function:
     `backups` is a `Backups` of the same face as the hooks. In a replay that simulates, none is
     made.
     """
-    return _acting(
-        backups, "create", lambda event: (f"{event.scope} {event.key or event.name}"[:200],)
+    call = _method(backups, "create")
+    return lambda event, context: _act(
+        context, call, f"{event.scope} {event.key or event.name}"[:200]
     )
 
 
 def persistence(agents: Mapping[str, Any]) -> Function:
     """A background hook that saves attached agents (`holdfast.agents.attach`), by their scopes:
     the one whose scope an event is of, if there is one; `save` writes only what has changed."""
-    savers = {scope: _acting(agent, "save", lambda _: ()) for scope, agent in agents.items()}
+    savers = {scope: _method(agent, "save") for scope, agent in agents.items()}
 
     def save(event: Changed, context: HookContext) -> Any:
         found = savers.get(str(event.scope))
-        return found(event, context) if found is not None else Skipped("no agent of that scope")
+        return _act(context, found) if found is not None else Skipped("no agent of that scope")
 
     return save
 
 
-def _acting(thing: Any, method: str, arguments: Callable[[Changed], tuple[Any, ...]]) -> Function:
-    """A hook that calls a method of something, of either face; what that gives is nothing to it."""
-    call = getattr(thing, method, None)
+def _method(thing: Any, name: str) -> Callable[..., Any]:
+    call: Callable[..., Any] | None = getattr(thing, name, None)
     if call is None:
-        raise InvalidInputError(f"it takes what has a method {method}: {type(thing).__name__}")
+        raise InvalidInputError(f"it takes what has a method {name}: {type(thing).__name__}")
+    return call
 
-    async def waited(answer: Any) -> None:
-        await answer
 
-    def act(event: Changed, context: HookContext) -> Any:
-        if context.replay == "simulate":
-            return Skipped(_SIMULATED)
-        answer = call(*arguments(event))
-        return waited(answer) if hasattr(answer, "__await__") else None
+def _act(context: HookContext, call: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a method of something, of either face; what that gives is nothing to the hook."""
+    if context.replay == "simulate":
+        return Skipped("only what it would do is asked for")
+    answer = call(*arguments)
+    return _waited(answer) if hasattr(answer, "__await__") else None
 
-    return act
+
+async def _waited(answer: Any) -> None:
+    await answer

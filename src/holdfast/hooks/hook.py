@@ -1,20 +1,27 @@
-"""One hook: its function, what it is told of, and how it has fared."""
+"""One hook: its function, what it is told of, and how it has fared.
+
+What background hooks gave, and what they failed at, lies in a scope of its own, `custom:$hooks`,
+that keeps no past; their places are cells (`Cursor`). So any process, also one that has no hooks
+itself, can tell how they fare.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic, perf_counter
 from typing import Any
 
-from holdfast.errors import HookResultError, MissingError
-from holdfast.hooks.breaker import Breaker
+from holdfast.errors import HookResultError, InvalidInputError, MissingError
+from holdfast.hooks.breaker import Breaker, BreakerSettings
 from holdfast.hooks.hook_events import (
     BEHIND,
     FRONT,
     NAMES,
+    RESULTS,
     Cache,
     Changed,
     Continue,
@@ -22,13 +29,21 @@ from holdfast.hooks.hook_events import (
     Skipped,
     name_of,
 )
-from holdfast.store.inner import TOLD
-from holdfast.store.names.items import Entry
+from holdfast.store.inner import LANES, TOLD, Core, core_of, cursors, handle_of, keep, own_step
+from holdfast.store.names.arguments import check_count, check_seconds
+from holdfast.store.names.items import Entry, Position
 from holdfast.store.names.patterns import Patterns
+from holdfast.store.names.threads import is_interrupt
 from holdfast.store.store import Store
 
 SKIP, REFUSE, ALERT = "skip", "refuse", "alert"
+PRIORITIES = ("highest", "high", "normal", "low", "lowest")
 Function = Callable[[Changed, HookContext], Any]
+SCOPE = "custom:$hooks"
+KEPT = 1000
+"""Results of a hook that are kept."""
+CURSOR = "hook/"
+"""How the names of cursors of hooks begin."""
 
 
 @dataclass(slots=True)
@@ -59,17 +74,28 @@ class HookMetrics:
 
 @dataclass(slots=True)
 class HookOutcome:
-    """What one call of a hook came to."""
+    """What a hook gave for one event."""
 
-    result: Any = None
+    event: Mapping[str, Any]
+    """Its name, scope, timeline, entry and key."""
+    value: Any = None
+    """The result itself; None for nothing."""
     error: str = ""
-    raised: BaseException | None = None
     seconds: float = 0.0
+    before: str = ""
+    """In a replay: what it gave when it happened, if that is kept: of the last 1,000 events of a
+    background hook. What a hook in front gave is not kept: what became of it is in the journal."""
+    raised: BaseException | None = None
 
     @property
-    def name(self) -> str:
+    def result(self) -> str:
         """The name of the result, or `failed`."""
-        return "failed" if self.error else type(self.result or Continue()).__name__
+        return "failed" if self.error else type(self.value or Continue()).__name__
+
+    @property
+    def same(self) -> bool:
+        """Whether it gave what it gave then, as far as that is known."""
+        return self.before in ("", self.result)
 
     def fail(self, error: BaseException) -> None:
         """It raised something."""
@@ -80,15 +106,15 @@ class HookOutcome:
 class Hook:
     """One function that is told of events, and what it is told of. Patterns may be texts."""
 
-    name: str
-    function: Function
     keys: Any
     scopes: Any
     on: Any
     """Names of events."""
+    name: str = ""
+    function: Function = print
     behind: bool = True
-    priority: int = 0
-    breaker: Breaker = field(default_factory=Breaker)
+    priority: str = "normal"
+    settings: BreakerSettings = BreakerSettings.STANDARD
     on_open: str = SKIP
     batch_size: int = 100
     flush_interval: float = 0.05
@@ -96,17 +122,30 @@ class Hook:
     timeout: float = 5.0
     max_queue_size: int = 10_000
     on_behind: str = ALERT
+    breaker: Breaker = field(init=False)
     metrics: HookMetrics = field(init=False)
-    data: dict[str, Any] = field(default_factory=dict)
-    runner: Any = None
+    data: dict[str, Any] = field(init=False, default_factory=dict)
+    runner: Any = field(init=False, default=None)
     """Of a background hook: what tells it of events (`hook_runner`)."""
-    unasked: list[tuple[Patterns, float]] = field(default_factory=list)
+    unasked: list[tuple[Patterns, float]] = field(init=False, default_factory=list)
     """Keys that it is not asked about until a time (`Cache`)."""
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
+        for name, words in (
+            ("priority", PRIORITIES),
+            ("on_open", (SKIP, REFUSE)),
+            ("on_behind", (ALERT, REFUSE)),
+        ):
+            if getattr(self, name) not in words:
+                raise InvalidInputError(f"{name} is {', '.join(words)}")
+        check_count(self.batch_size, "batch_size", 1)
+        check_count(self.max_concurrent, "max_concurrent", 1)
+        check_count(self.max_queue_size, "max_queue_size")
+        check_seconds(self.flush_interval, "flush_interval")
+        check_seconds(self.timeout, "timeout")
         self.keys, self.scopes, self.on = map(Patterns, (self.keys, self.scopes, self.on))
-        self.metrics = HookMetrics(self.name)
+        self.breaker, self.metrics = Breaker(self.settings), HookMetrics(self.name)
 
     def wants(self, name: str, scope: str, key: str) -> bool:
         """Whether it is told of an event."""
@@ -114,18 +153,21 @@ class Hook:
         return bool(fits)
 
     def cached(self, key: str) -> bool:
-        """Whether it said that it need not be asked about a key just now."""
+        """Whether it said that it need not be asked about a key just now; that is counted."""
         if not self.unasked:
             return False
         now = monotonic()
-        self.unasked = [one for one in self.unasked if one[1] > now]
-        return any(one.fit(key) for one, _ in self.unasked)
+        with self.lock:
+            self.unasked = [one for one in self.unasked if one[1] > now]
+            found = any(one.fit(key) for one, _ in self.unasked)
+            self.metrics.skipped += found
+        return found
 
     def events(self, store: Store, entry: Entry) -> list[Changed]:
         """The events of an entry that it is told of, in order."""
         scope, found = str(entry.scope), []
         for kind, key in entry.operations:
-            name = name_of(kind, key, NAMES)
+            name = name_of(key, NAMES.get(kind, ""))
             if key.startswith(TOLD):
                 name, key = key.removeprefix(TOLD), ""
             if name and self.wants(name, scope, key):
@@ -135,11 +177,11 @@ class Hook:
                 found.append(Changed(name, *place, entry.time, old, new))
         return found
 
-    def ask(self, event: Changed, context: HookContext) -> HookOutcome:
+    def ask(self, event: Changed, **context: Any) -> HookOutcome:
         """Call the function: what it gave, or how it failed. Who asks has it counted, or not."""
-        begun, made = perf_counter(), HookOutcome()
+        begun, made = perf_counter(), HookOutcome(event.place)
         try:
-            result = self.function(event, context)
+            result = self.function(event, HookContext(self.name, **context))
             fit = BEHIND if self.behind else FRONT
             if result is not None and not isinstance(result, fit):
                 where = "behind a change" if self.behind else "in front of one"
@@ -148,15 +190,17 @@ class Hook:
                     f"the hook {self.name} gave {type(result).__name__}, which means nothing "
                     f"{where}; it may give {names}, or nothing"
                 )
-            made.result = result
-        except Exception as error:  # whatever it is, it has failed; who asks decides
+            made.value = result
+        except BaseException as error:  # whatever it is, it has failed; who asks decides
+            if is_interrupt(error):
+                raise
             made.fail(error)
         made.seconds = perf_counter() - begun
         return made
 
     def count(self, outcome: HookOutcome) -> None:
         """Note how a call ended."""
-        result, error, seconds = outcome.result, outcome.error, outcome.seconds
+        result, error, seconds = outcome.value, outcome.error, outcome.seconds
         with self.lock:
             self.metrics.runs += 1
             self.metrics.seconds += seconds
@@ -178,3 +222,51 @@ def _value(store: Store, entry: Entry, key: str, sequence: int) -> Any:
         return store.scope(entry.scope).at(f"{entry.timeline}@{sequence}").get(key)
     except MissingError:
         return None
+
+
+# ---- what any process can tell of a background hook ---------------------------------------------
+
+
+def hook_records(store: Store) -> list[dict[str, Any]]:
+    """All background hooks that this store has ever had: how many commits each is `behind`, how
+    many results of it are kept (`told`), how often it gave each, and the last failure of those."""
+    found = []
+    for name, position in sorted(cursors(core_of(store), CURSOR).items()):
+        kept = kept_results(store, name, "results", 2 * KEPT)
+        results = dict(Counter(one["result"] for one in kept))
+        error = next((one["error"] for one in kept if one["error"]), "")
+        known = {"name": name, "behind": lag(core_of(store), position), "told": len(kept)}
+        found.append({**known, "results": results, "error": error})
+    return found
+
+
+def lag(core: Core, position: Position | None) -> int:
+    """How many commits lie behind a position."""
+    heads, at = core.lanes.position(), position or Position()
+    return sum(max(0, heads.get(lane, 0) - at.get(lane, 0)) for lane in range(LANES))
+
+
+def keep_results(store: Store, name: str, results: list[dict[str, Any]]) -> None:
+    """Keep what a hook gave, the newest of it, and what it failed at."""
+    line, failed = handle_of(store).line(SCOPE), [one for one in results if one["error"]]
+
+    def note(parts: Any) -> None:
+        part = parts.part(line)
+        wanted = keep.Keep(count=0)
+        if wanted not in line.reader.declared().all:
+            part.set(wanted.key, wanted.data())
+        for kind, some in (("results", results[-KEPT:]), ("failed", failed)):
+            if some:
+                key = f"{RESULTS.prefix}{kind}/{name}"
+                part.extend(key, some)
+                if line.reader.length(key) + len(some) > KEPT + KEPT // 4:
+                    part.trim(key, keep_last=KEPT)
+
+    own_step(handle_of(store), note, reason=f"results of the hook {name}")
+
+
+def kept_results(store: Store, name: str, kind: str, limit: int) -> list[Mapping[str, Any]]:
+    """What is kept of a hook, the newest first: its `results`, or what it `failed` at."""
+    key, reader = f"{RESULTS.prefix}{kind}/{name}", handle_of(store).line(SCOPE).reader
+    there = reader.length(key)
+    return list(reversed(reader.slice(key, max(0, there - limit), there, False)))

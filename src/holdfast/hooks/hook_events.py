@@ -14,7 +14,13 @@ from typing import Any
 
 from holdfast.errors import InvalidInputError
 from holdfast.store.inner import TOLD, Operation, Owned
-from holdfast.store.names.arguments import check_count, check_seconds, check_text, listed
+from holdfast.store.names.arguments import (
+    check_count,
+    check_seconds,
+    check_text,
+    is_seconds,
+    listed,
+)
 from holdfast.store.names.cause import Cause
 from holdfast.store.names.patterns import Patterns
 from holdfast.store.names.scope import Scope, check_key
@@ -152,10 +158,9 @@ class Retry:
     max_attempts: int = 3
 
     def __post_init__(self) -> None:
-        check_seconds(self.delay, "delay")
         check_count(self.max_attempts, "max_attempts", 1)
-        if not 0 <= self.delay <= 60:
-            raise InvalidInputError("delay is at most 60 seconds")
+        if not is_seconds(self.delay, most=60):
+            raise InvalidInputError("delay is a number of seconds of 0 to 60")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,11 +199,11 @@ BEHIND = (Continue, Retry, Fork, Cache, Skipped)
 # ---- events of entries --------------------------------------------------------------------------
 
 
-def name_of(kind: str, key: str, whole: Mapping[str, str]) -> str:
-    """The event that an operation is; `whole` tells what it is where that is about no key. Empty
-    for what is no business of hooks."""
+def name_of(key: str, whole: str) -> str:
+    """The event that an operation on a key is; `whole` if it is about none. Empty for what is no
+    business of hooks."""
     if not key:
-        return whole.get(kind, "")
+        return whole
     if key.startswith(AGENT):
         return SAVED
     return "" if key.startswith("$") else CHANGED

@@ -28,47 +28,29 @@ from holdfast.errors import (
     InvalidInputError,
     MissingError,
 )
-from holdfast.hooks.breaker import Breaker, BreakerSettings
-from holdfast.hooks.hook import ALERT, REFUSE, SKIP, Hook, HookMetrics
+from holdfast.hooks.breaker import BreakerSettings
+from holdfast.hooks.hook import ALERT, PRIORITIES, REFUSE, SKIP, Hook, HookMetrics, kept_results
 from holdfast.hooks.hook_events import (
     CHANGED,
     SAVED,
     STARTED,
     Cancel,
     Changed,
-    HookContext,
     Modified,
     Redirect,
     Replace,
     name_of,
 )
-from holdfast.hooks.hook_records import HookRecord, hook_records, kept_results
 from holdfast.hooks.hook_runner import HookRunner
 from holdfast.hooks.replay import ReplayReport, TimeRange, changes, replay
-from holdfast.store.inner import (
-    HOOKS,
-    Gate,
-    GateRequest,
-    Operation,
-    copied,
-    core_of,
-    handle_of,
-)
-from holdfast.store.names.arguments import (
-    check_count,
-    check_limit,
-    check_run,
-    check_seconds,
-    check_text,
-)
+from holdfast.store.inner import HOOKS, Gate, GateRequest, Operation, copied, core_of, handle_of
+from holdfast.store.names.arguments import check_limit, check_run, check_text
 from holdfast.store.names.cause import Cause, cause_now
 from holdfast.store.names.face import both, ends, faced, here, taken
 from holdfast.store.names.items import Position
 from holdfast.store.names.scope import check_key
 from holdfast.store.names.threads import OnLoop
 from holdfast.store.store import Store
-
-PRIORITIES = ("highest", "high", "normal", "low", "lowest")
 
 
 @faced
@@ -87,7 +69,7 @@ class Hooks:
         self._core = core_of(store)
         self._hooks: dict[str, Hook] = {}
         self._stopped: dict[str, Hook] = {}
-        """Those that `stop` ended: what they have counted can be asked for still."""
+        """Those that are called no more: what they have counted can be asked for still."""
         self._front: list[Hook] = []
         self._refusing: list[Hook] = []
         self._gate = _Front(self)
@@ -111,20 +93,12 @@ class Hooks:
         refuses the change. If it fails again and again, its breaker opens: then changes go by
         without it (`on_open="skip"`), or are refused.
         """
-        own = taken(self)
-        if priority not in PRIORITIES:
-            raise InvalidInputError(f"priority is {', '.join(PRIORITIES)}")
-        if on_open not in (SKIP, REFUSE):
-            raise InvalidInputError(f"on_open is {SKIP} or {REFUSE}")
-        order = PRIORITIES.index(priority)
-
-        def add(function: Any) -> Any:
-            check_run(function, "a hook in front", awaited=False)
-            told = (own._free(name, function), function, keys, scope, on)
-            own._add(Hook(*told, False, order, Breaker(breaker), on_open))
-            return function
-
-        return add
+        made = partial(
+            Hook, keys, scope, on, behind=False, priority=priority, on_open=on_open,
+            settings=breaker,
+        )  # fmt: skip
+        own: Hooks = taken(self)
+        return own._adds(made, name)
 
     @both
     def on_state_save(self, keys: str | Iterable[str] = "*", **more: Any) -> Callable[[Any], Any]:
@@ -165,50 +139,49 @@ class Hooks:
         `failed`. More than `max_queue_size` commits behind it warns, or with `on_behind="refuse"`
         refuses changes that it would be told of, by `HookBehindError`.
         """
-        own = taken(self)
-        check_count(batch_size, "batch_size", 1)
-        check_count(max_concurrent, "max_concurrent", 1)
-        check_count(max_queue_size, "max_queue_size")
-        check_seconds(flush_interval, "flush_interval")
-        check_seconds(timeout, "timeout")
-        if on_behind not in (ALERT, REFUSE):
-            raise InvalidInputError(f"on_behind is {ALERT} or {REFUSE}")
+        made = partial(
+            Hook, keys, scope, on, settings=breaker, batch_size=batch_size,
+            flush_interval=flush_interval, max_concurrent=max_concurrent, timeout=timeout,
+            max_queue_size=max_queue_size, on_behind=on_behind,
+        )  # fmt: skip
+        own: Hooks = taken(self)
+        return own._adds(made, name, since, OnLoop() if own is not self else None)
+
+    def _adds(
+        self, made: Any, name: str | None, since: Position | None = None, loop: Any = None
+    ) -> Callable[[Any], Any]:
+        """What makes hooks of functions; settings that cannot be meant are refused now.
+
+        On the async face there is a `loop` for those behind, where async functions run.
+        """
+        what = "a background hook" if made().behind else "a hook in front"
 
         def add(function: Any) -> Any:
-            check_run(function, "a background hook", awaited=own is not self)
-            named, called = own._free(name, function), function
-            if own is not self:
-                on_loop = OnLoop()
-                on_loop.use()
-                called = on_loop.wrap(function, "a background hook")
-            pace = (batch_size, flush_interval, max_concurrent, timeout, max_queue_size, on_behind)
-            hook = Hook(named, called, keys, scope, on, True, 0, Breaker(breaker), SKIP, *pace)
-            hook.runner = HookRunner(own._store, hook, own.named)
-            hook.runner.start(since)
-            own._add(hook)
+            check_run(function, what, awaited=loop is not None)
+            own = name or str(getattr(function, "__name__", ""))
+            check_text(own, "the name of a hook", 100, least=1)
+            check_key(own)  # results are kept under it
+            if own in self._hooks:
+                raise InvalidInputError(f"there is a hook {own!r} already; give this one a name=")
+            if loop is not None:
+                loop.use()
+            hook = made(own, loop.wrap(function, what) if loop is not None else function)
+            if hook.behind:
+                hook.runner = HookRunner(self._store, hook, self.named)
+                hook.runner.start(since)
+            self._hooks[own] = hook
+            self._stand()
             return function
 
         return add
 
-    def _free(self, asked: str | None, function: Any) -> str:
-        """The name of a hook, which no other has."""
-        name = asked or str(getattr(function, "__name__", ""))
-        check_text(name, "the name of a hook", 100, least=1)
-        check_key(name)  # results are kept under it
-        if name in self._hooks:
-            raise InvalidInputError(f"there is a hook {name!r} already; give this one a name=")
-        return name
-
-    def _add(self, hook: Hook) -> None:
-        self._hooks[hook.name] = hook
-        if not hook.behind:
-            self._front = sorted([*self._front, hook], key=lambda one: one.priority)
-        self._stand()
-
     def _stand(self) -> None:
         """Stand in the gate while there is a reason to; else changes pay nothing for hooks."""
+        hooks = list(self._hooks.values())
+        front = [one for one in hooks if not one.behind]
+        self._front = sorted(front, key=lambda one: PRIORITIES.index(one.priority))
+        self._refusing = [one for one in hooks if one.on_behind == REFUSE]
         self._core.gates.remove(self._gate)
-        self._refusing = [one for one in self._hooks.values() if one.on_behind == REFUSE]
         if self._front or self._refusing:
             self._core.gates.add(self._gate)
 
@@ -218,25 +191,19 @@ class Hooks:
         hook = self.named(name)
         if hook.runner is not None:
             hook.runner.stop()
-        del self._hooks[name]
-        self._front = [one for one in self._front if one is not hook]
+        self._stopped[name] = self._hooks.pop(name)
         self._stand()
 
     @ends
     def stop(self, *, drain: bool = True) -> None:
         """Call no hook any more. Background hooks are told of all that was committed until now
         first, unless `drain` is False: then they go on from there when they are made again."""
-        runners = [one.runner for one in self._hooks.values() if one.runner is not None]
         try:
-            for runner in runners if drain else ():
-                runner.drain()
+            if drain:
+                self.drain()
         finally:
-            for runner in runners:
-                runner.stop()
-            self._stopped |= self._hooks
-            self._hooks.clear()
-            self._front = []
-            self._stand()
+            for name in list(self._hooks):
+                self.remove(name)
 
     def drain(self, name: str | None = None) -> None:
         """Wait until background hooks, or one of them, were told of all that is committed now."""
@@ -247,7 +214,7 @@ class Hooks:
 
     @here
     def metrics(self) -> dict[str, HookMetrics]:
-        """What each hook has done, by its name; also after `stop`."""
+        """What each hook has done, by its name; also of those that are called no more."""
         found = {}
         for hook in (self._stopped | self._hooks).values():
             with hook.lock:
@@ -267,7 +234,6 @@ class Hooks:
         self,
         name: str,
         since: datetime | TimeRange | None = None,
-        until: datetime | None = None,
         *,
         mode: str = "simulate",
         params: Mapping[str, Any] | None = None,
@@ -279,7 +245,7 @@ class Hooks:
         happened now, `debug` with how long it took; `modified` gives it `params`. What it gave then
         is known of the last 1,000 events of a background hook.
         """
-        return replay(self._store, self.named(name), since, until, mode, params)
+        return replay(self._store, self.named(name), since, mode, params)
 
     def changes(
         self,
@@ -288,7 +254,6 @@ class Hooks:
         scope: str | Iterable[str] = "*",
         on: str | Iterable[str] = CHANGED,
         since: datetime | TimeRange | None = None,
-        until: datetime | None = None,
         limit: int | None = 100,
     ) -> list[Changed]:
         """The log of changes, the newest first: events as hooks are told of them.
@@ -296,8 +261,8 @@ class Hooks:
         It is a view of the journal: nothing is kept for it, and what is pruned is not in it.
         """
         check_limit(limit)
-        wanted = Hook("", print, keys, scope, on)
-        return changes(self._store, wanted, since, until)[:limit]
+        wanted = Hook(keys, scope, on)
+        return changes(self._store, wanted, since)[:limit]
 
     def failed(self, name: str, *, limit: int = 100) -> list[Mapping[str, Any]]:
         """Events that a background hook has failed at three times, the newest first."""
@@ -305,10 +270,6 @@ class Hooks:
         if hook.runner is None:
             raise InvalidInputError(f"the hook {name} stands in front; what it refuses, fails")
         return kept_results(self._store, name, "failed", limit)
-
-    def records(self) -> list[HookRecord]:
-        """What is known of all background hooks that this store has had, in any process."""
-        return hook_records(self._store)
 
     @here
     def list(self) -> list[str]:
@@ -329,7 +290,7 @@ class _Front(Gate):
         operations, changed = list(request.operations), False
         for hook in self._hooks._refusing:
             if hook.metrics.behind > hook.max_queue_size and any(
-                _name_of(one) == CHANGED and hook.wants(CHANGED, scope, one.key)
+                (name := name_of(one.key, "")) and hook.wants(name, scope, one.key)
                 for one in operations
             ):
                 raise HookBehindError(
@@ -338,10 +299,8 @@ class _Front(Gate):
                     "later"
                 )
         for hook in self._hooks._front:
-            if not hook.scopes.fit(scope):
-                continue
             for at, one in enumerate(operations):
-                name = _name_of(one)
+                name = name_of(one.key, STARTED.get(one.kind, one.kind))
                 if not name or not hook.wants(name, scope, one.key):
                     continue
                 result = self._ask(hook, name, request, one)
@@ -358,7 +317,6 @@ class _Front(Gate):
 
     def _ask(self, hook: Hook, name: str, request: GateRequest, one: Operation) -> Any:
         if hook.cached(one.key):
-            hook.metrics.skipped += 1
             return None
         if not hook.breaker.allow():
             hook.metrics.passed_over += 1
@@ -375,10 +333,10 @@ class _Front(Gate):
         place = (request.scope, request.timeline, one.key, one.kind, cause)
         old, new = (lambda: line().reader.get(one.key)), partial(copied, one.value)
         event = Changed(name, *place, _old=old, _new=new)
-        outcome = hook.ask(event, HookContext(hook.name, request.attempt, data=hook.data))
+        outcome = hook.ask(event, attempt=request.attempt, data=hook.data)
         hook.count(outcome)
         self._hooks._core.meter.add(HOOKS, (hook.name, "failed" if outcome.error else "done"))
-        result, raised = outcome.result, outcome.raised
+        result, raised = outcome.value, outcome.raised
         if isinstance(raised, HoldfastError):
             raise raised
         if raised is not None:  # what it was there to check is not let through
@@ -401,7 +359,3 @@ class _Front(Gate):
         if isinstance(result, Modified) and one.kind not in ("set", "append"):
             raise HookResultError(f"a {one.kind} has no value that a hook could modify")
         return result
-
-
-def _name_of(one: Operation) -> str:
-    return name_of(one.kind, one.key, STARTED) or ("" if one.key else one.kind)

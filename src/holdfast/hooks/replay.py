@@ -9,9 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from holdfast.errors import InvalidInputError
-from holdfast.hooks.hook import Hook
-from holdfast.hooks.hook_events import Changed, HookContext
-from holdfast.hooks.hook_records import KEPT, kept_results
+from holdfast.hooks.hook import KEPT, Hook, HookOutcome, kept_results
+from holdfast.hooks.hook_events import Changed
 from holdfast.store.names.arguments import by_name
 from holdfast.store.names.items import Entry
 from holdfast.store.store import Store
@@ -33,42 +32,20 @@ class TimeRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
-    """What a hook gave for one event."""
-
-    event: Mapping[str, Any]
-    """Its name, scope, timeline, entry and key."""
-    result: str
-    """The name of the result, or `failed`."""
-    value: Any = None
-    """The result itself; None for nothing."""
-    before: str = ""
-    """What it gave when it happened, if that is kept: of the last 1,000 events of a background
-    hook. What a hook in front gave is not kept: what became of it is in the journal."""
-    error: str = ""
-    seconds: float = 0.0
-
-    @property
-    def same(self) -> bool:
-        """Whether it gave what it gave then, as far as that is known."""
-        return self.before in ("", self.result)
-
-
-@dataclass(frozen=True, slots=True)
 class ReplayReport:
     """What a replay of a hook came to."""
 
     hook: str
     mode: str
-    results: tuple[Replayed, ...]
+    results: tuple[HookOutcome, ...]
 
     @property
-    def differences(self) -> tuple[Replayed, ...]:
+    def differences(self) -> tuple[HookOutcome, ...]:
         """Events for which the hook gave something else than it did then."""
         return tuple(one for one in self.results if not one.same)
 
     @property
-    def failures(self) -> tuple[Replayed, ...]:
+    def failures(self) -> tuple[HookOutcome, ...]:
         """Events that the hook failed at."""
         return tuple(one for one in self.results if one.error)
 
@@ -89,7 +66,6 @@ def replay(
     store: Store,
     hook: Hook,
     since: datetime | TimeRange | None,
-    until: datetime | None,
     mode: str,
     params: Mapping[str, Any] | None,
 ) -> ReplayReport:
@@ -102,29 +78,24 @@ def replay(
     kept = kept_results(store, hook.name, "results", 2 * KEPT) if hook.behind else []
     before = {_place(one): str(one["result"]) for one in reversed(kept)}
     found = []
-    for event in reversed(changes(store, hook, since, until)):
-        told = hook.ask(event, HookContext(hook.name, 1, given, mode))
-        then = before.get(_place(event.place), "")
-        seconds = told.seconds if mode == "debug" else 0.0
-        found.append(Replayed(event.place, told.name, told.result, then, told.error, seconds))
+    for event in reversed(changes(store, hook, since)):
+        told = hook.ask(event, params=given, replay=mode)
+        told.before = before.get(_place(told.event), "")
+        if mode != "debug":
+            told.seconds = 0.0
+        found.append(told)
     return ReplayReport(hook.name, mode, tuple(found))
 
 
-def changes(
-    store: Store, hook: Hook, since: datetime | TimeRange | None, until: datetime | None
-) -> list[Changed]:
+def changes(store: Store, hook: Hook, since: datetime | TimeRange | None) -> list[Changed]:
     """The events of a time that a hook is told of, the newest first."""
-    if isinstance(since, TimeRange):
-        if until is not None:
-            raise InvalidInputError("a time range has its own end; leave out until")
-        until = since.until
-        since = since.since
+    time = since if isinstance(since, TimeRange) else TimeRange(since)
     states = [store.scope(one.scope) for one in store.scopes().items]
     entries: list[Entry] = []
     for state in (one for one in states if hook.scopes.fit(str(one.scope))):
         for line in state.timelines():
             log = state.on(line.name).log
-            entries += log(since=since, until=until, limit=None, newest_first=False)
+            entries += log(since=time.since, until=time.until, limit=None, newest_first=False)
     entries.sort(key=lambda one: one.time)
     return [event for entry in entries for event in hook.events(store, entry)][::-1]
 

@@ -165,7 +165,7 @@ class LongReader:
     def read(self, start: int, stop: int) -> bytes:
         """The bytes from start to stop, or to the end."""
         if (guard := self._reader.core.guard) is not None:
-            guard.read(self._reader.scope, self.key)  # it may be over since this was opened
+            guard.check(self._reader.scope, self.key)  # it may be over since this was opened
         start, stop = min(start, self.size), min(stop, self.size)
         if stop - start > WINDOW:
             return b"".join(self.pieces(start, stop))

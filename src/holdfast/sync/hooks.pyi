@@ -17,7 +17,6 @@ from holdfast.hooks.hook_events import Redirect as Redirect
 from holdfast.hooks.hook_events import Replace as Replace
 from holdfast.hooks.hook_events import Retry as Retry
 from holdfast.hooks.hook_events import Skipped as Skipped
-from holdfast.hooks.hook_records import HookRecord as HookRecord
 from holdfast.hooks.hooks import Hooks as Hooks
 from holdfast.hooks.replay import ReplayReport as ReplayReport
 from holdfast.hooks.replay import TimeRange as TimeRange

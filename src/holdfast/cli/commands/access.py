@@ -86,14 +86,11 @@ def show(session: Session, scope: str, config: str | None) -> None:
             for one in Configuration.load(config).backups
             if not one.scopes or Patterns(one.scopes).fit(scope)
         ]
-    if session.json:
-        session.tell(found)
-        return
-    output.fields([("scope", found.pop("scope"))])
-    for name, lines in found.items():
-        output.say(f"{name}: {'' if lines else 'none'}".rstrip())
-        for line in lines:
-            output.say(f"  {line}")
+    lines = [f"scope: {found['scope']}"]
+    for name, some in found.items():
+        if name != "scope":
+            lines += [f"{name}:", *(f"  {one}" for one in some)] if some else [f"{name}: none"]
+    session.tell(found, *lines)
 
 
 def _upkeep(store: Store, scope: str) -> dict[str, Any]:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
+from functools import partial
 from typing import Any
 
 import click
 
-from holdfast.cli import session as sessions
-from holdfast.cli.command import Group, flag, imported, several
-from holdfast.cli.session import Session
-from holdfast.errors import InvalidInputError
-from holdfast.hooks.hook import Hook
-from holdfast.hooks.hook_records import hook_records
+from holdfast.cli.command import Group, flag, imported, several, values_named
+from holdfast.cli.session import Session, moment
+from holdfast.hooks.hook import Hook, hook_records
+from holdfast.hooks.replay import MODES, TimeRange
 from holdfast.hooks.replay import replay as replayed
-from holdfast.store.names.arguments import check_run, is_async
-
-MODES = ("simulate", "modified", "exact", "debug")
+from holdfast.store.names.arguments import check_run
+from holdfast.store.names.threads import called
 
 
 @click.group(cls=Group)
@@ -46,8 +43,8 @@ def _table(session: Session, columns: str) -> None:
         "hooks",
         found,
         columns,
-        failed=lambda one: one.results.get("failed", 0),
-        gave=lambda one: ", ".join(f"{name} {n}" for name, n in sorted(one.results.items())),
+        failed=lambda one: one["results"].get("failed", 0),
+        gave=lambda one: ", ".join(f"{name} {n}" for name, n in sorted(one["results"].items())),
     )
 
 
@@ -60,7 +57,7 @@ def _table(session: Session, columns: str) -> None:
 @click.option("--since", metavar="TIME")
 @click.option("--until", metavar="TIME")
 @click.option("--mode", type=click.Choice(MODES), default="simulate", show_default=True)
-@several("--param=params", "NAME=VALUE", "VALUE is JSON.")
+@several("--param=params", "NAME=JSON", "Of those that the hook is given.")
 @flag("--front", "It stands in front of changes.")
 def replay(
     session: Session,
@@ -77,30 +74,12 @@ def replay(
     NAME is the one that the hook has in the program that runs it: its results are kept under that.
     Nothing that it gives is written.
     """
-    function = _blocking(imported(program, "the hook as MODULE:NAME, like bots:back_up"))
-    wanted = (keys or "*", scopes or "*", events or "state.changed")
-    since, until = (sessions.moment(one) if one else None for one in (more["since"], more["until"]))
-    params = dict(_param(one) for one in more["params"])
-    with session.reading() as store:
-        made = Hook(name, function, *wanted, behind=not front)
-        report = replayed(store, made, since, until, more["mode"], params)
-    session.tell(report, str(report))
-
-
-def _blocking(function: Any) -> Any:
+    function = imported(program, "the hook as MODULE:NAME, like bots:back_up")
     check_run(function, "a hook", awaited=True)
-    if not is_async(function):
-        return function
-    import asyncio
-
-    return lambda *arguments: asyncio.run(function(*arguments))
-
-
-def _param(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    try:
-        if name and equals:
-            return name, json.loads(value)
-    except ValueError:
-        pass  # told below
-    raise InvalidInputError(f"--param takes NAME=VALUE with VALUE as JSON, not {text!r}")
+    wanted = (keys or "*", scopes or "*", events or "state.changed")
+    times = TimeRange(*(moment(one) if one else None for one in (more["since"], more["until"])))
+    params = values_named(more["params"], "--param")
+    with session.reading() as store:
+        made = Hook(*wanted, name, partial(called, function), behind=not front)
+        report = replayed(store, made, times, more["mode"], params)
+    session.tell(report, str(report))

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from holdfast.cli import output
-from holdfast.cli.command import Group, flag, imported, option, several
+from holdfast.cli.command import Group, flag, imported, option, several, values_named
 from holdfast.cli.plain import Value, plain
 from holdfast.cli.session import Session, login, moment
 from holdfast.errors import InvalidInputError
@@ -41,10 +41,7 @@ def entity() -> None:
 @option("--order", "NAME", "By a property; -NAME: the other way round.")
 def list_(session: Session, /, scope: str, type_: str | None, at: str | None, **how: Any) -> None:
     """Entities, with what properties they have."""
-    pairs = [one.partition("=") for one in how["where"]]
-    if wrong := [name for name, equal, _ in pairs if not equal]:
-        raise InvalidInputError(f"{wrong[0]!r} is not NAME=JSON, like load=0.5")
-    how["where"] = {name: json.loads(value) for name, _, value in pairs}
+    how["where"] = values_named(how["where"], "--where")
     with session.view(scope, at) as view:
         found = Entities(view).query(type_, **how)
     columns = "entity=id, type, properties, updated=updated_at_iso"

@@ -242,7 +242,7 @@ class LineHandle:
     def root(self) -> str:
         """Commitment to the whole state, in hexadecimal."""
         if self.core.guard is not None:
-            self.core.guard.read(self.scope)
+            self.core.guard.check(self.scope)
         line = self.reader.now()
         if line is None:
             raise ScopeNotFoundError(f"there is no scope {self.scope} in this store")

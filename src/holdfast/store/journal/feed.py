@@ -128,9 +128,11 @@ class Lanes:
             if self.bell.waiting:
                 self.bell.ring()
 
-    def token(self) -> object:
-        """While it stays equal nothing was committed, neither by others nor by this process."""
-        return self.count, self.flying, self.storage.version()
+    def token(self, version: object = None) -> object:
+        """While it stays equal nothing was committed, neither by others nor by this process;
+        `version` is the storage's now, if it was asked."""
+        now = self.storage.version() if version is None else version
+        return self.count, self.flying, now
 
     def move(self) -> None:
         """Go to the end of a lane: the one used so far, or another after meeting somebody."""

@@ -69,7 +69,7 @@ def verify_store(
     if scope is None or expect is not None:
         core.check_store()
     elif core.guard is not None:
-        core.guard.read(scope)
+        core.guard.check(scope)
     check = _Run(core, budget, progress)
     check.trust = Trust.of(trust, require)
     started = time.monotonic()

@@ -59,13 +59,6 @@ class Cursor:
             self._core.storage, [(self._key, old, new), (lease.key, lease.cell, lease.cell)]
         )
 
-    def drop(self) -> None:
-        """Forget where the reader is."""
-        self._core.check_writable()
-        old = cell_at(self._core.storage, self._key)
-        if old is not None:
-            swap_cells(self._core.storage, [(self._key, old, None)])
-
 
 def cursors(core: Core, prefix: str) -> dict[str, Position]:
     """Where all readers are whose names begin so, by the rest of their names."""

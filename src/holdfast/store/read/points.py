@@ -57,7 +57,7 @@ class Points:
         name = name or self.timeline
         try:
             if past and self.core.guard is not None:
-                self.core.guard.read(self.scope)
+                self.core.guard.check(self.scope)
             timeline = self.core.current(self.scope, name)
         except StateIntegrityError as error:  # only the newest state is out of reach
             timeline = self.core.stranded(self.scope, name, error)

@@ -186,7 +186,7 @@ class Reader:
         Of what follows from others nothing is: that is the store's own.
         """
         if self.core.guard is not None:
-            self.core.guard.read(self.scope, key, looked=self.at is None)
+            self.core.guard.check(self.scope, key, looked=self.at is None)
         if key[:1] == RESERVED and derived(key):
             return None
         if timeline.known is NOTHING and not self.core.ephemerals.boxes:
@@ -418,7 +418,7 @@ class Reader:
         box = self._box(timeline)
         kept = found if box is None else box.scan(found, prefix, after)
         if (guard := self.core.guard) is not None:
-            may = guard.readable(self.scope)
+            may = guard.held(self.scope)
             kept = ((key, slot) for key, slot in kept if key.startswith(may))
         number, bound = 0, MANY if limit is None else min(limit, MANY)
         for key, slot in kept:
@@ -453,7 +453,8 @@ class Reader:
             after = search.cursor(found[-1]) if more and found else None
             keys = [search.lookup.key_in(name) for name in found]
             if (guard := self.core.guard) is not None:
-                keys = [key for key in keys if guard.reads(self.scope, key)]
+                may = guard.held(self.scope)
+                keys = [key for key in keys if key.startswith(may)]
             if not values:
                 return Page(keys, after)
             slots = [(key, search.slot(key)) for key in keys]

@@ -461,7 +461,7 @@ class Follower:
         if ledger is not None:
             self._ledgers.move_to_end(number)
             guard = self.core.guard
-            return ledger if guard is None or guard.reads(ledger.scope) else None
+            return ledger if guard is None or "" in guard.held(ledger.scope) else None
         return None
 
     def _found(self, number: int) -> Ledger | None:
@@ -791,7 +791,7 @@ class Watch(Closable):
     ) -> None:
         core.check_open()
         if core.guard is not None and scope is not None:
-            core.guard.read(scope)
+            core.guard.check(scope)
         self._wanted = wanted_by(prefix, pattern)
         check_seconds(timeout, "timeout")
         self._core = core
