@@ -8,9 +8,12 @@ it writes there must be room.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+import json
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, ClassVar, Literal
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
@@ -46,17 +49,7 @@ class Transform(Struct, frozen=True, tag=True, tag_field="transform"):
     """Those that are there afterwards."""
     DROPS: ClassVar[tuple[str, ...]] = ()
     """Those that are gone afterwards."""
-    SEVERAL: ClassVar[tuple[str, ...]] = ()
-    """Fields with more than one path."""
-    HOW: ClassVar[Mapping[str, Any]] = {}
-
-    def __post_init__(self) -> None:
-        how = getattr(self, "how", None)
-        if how is not None and how not in self.HOW:
-            name = type(self).__name__
-            raise InvalidSchemaError([f"{name} takes {', '.join(self.HOW)}, not {how!r}"])
-        for name in self.SEVERAL:
-            force_setattr(self, name, _paths(getattr(self, name)))
+    RISK: ClassVar[str] = "low"
 
     def paths(self, names: tuple[str, ...]) -> list[str]:
         """What its fields of these names say: `READS`, `WRITES` or `DROPS`."""
@@ -91,17 +84,22 @@ class Move(Copy, frozen=True):
 class Convert(Transform, frozen=True):
     """Turn a field into another kind: `parse_int`, `parse_float` or `to_string`."""
 
-    READS = WRITES = ("field",)
-    HOW = {
-        "parse_int": lambda one: _parsed(int, one),
-        "parse_float": lambda one: _parsed(float, one),
-        "to_string": lambda one: one if isinstance(one, str) else _shown(one),
-    }
+    READS, WRITES, RISK = ("field",), ("field",), "medium"
     field: str
-    how: str
+    how: Literal["parse_int", "parse_float", "to_string"]
 
     def _apply(self, value: dict[str, Any]) -> None:
-        put_at(value, self.field, self.HOW[self.how](get_at(value, self.field)))
+        one = get_at(value, self.field)
+        if self.how != "to_string":
+            kind = int if self.how == "parse_int" else float
+            text = one.strip() if isinstance(one, str) else one
+            said = f"{self.field} cannot be made {kind.__name__}"
+            made: Any = _as(kind, text, said, strict=False)
+        elif isinstance(one, dict | list | bytes):
+            raise TransformError(f"{self.field}: only numbers, flags and None become text")
+        else:
+            made = one if isinstance(one, str) else json.dumps(one)
+        put_at(value, self.field, made)
 
 
 class Default(Transform, frozen=True):
@@ -119,7 +117,7 @@ class Default(Transform, frozen=True):
 class Remove(Transform, frozen=True):
     """Remove a field; one that is missing is no error."""
 
-    DROPS = ("field",)
+    DROPS, RISK = ("field",), "high"
     field: str
 
     def _apply(self, value: dict[str, Any]) -> None:
@@ -129,17 +127,17 @@ class Remove(Transform, frozen=True):
 class Split(Transform, frozen=True):
     """Split a text into a list (`into` one path), or into several fields, at commas."""
 
-    READS, WRITES, SEVERAL = ("field",), ("into",), ("into",)
-    HOW = {"comma_split": lambda text: [one.strip() for one in text.split(",")]}
+    READS, WRITES, RISK = ("field",), ("into",), "medium"
     field: str
     into: list[str]
-    how: str = "comma_split"
+    how: Literal["comma_split"] = "comma_split"
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "into", _paths(self.into))
 
     def _apply(self, value: dict[str, Any]) -> None:
-        text = get_at(value, self.field)
-        if not isinstance(text, str):
-            raise TransformError(f"{self.field} is no text that could be split")
-        parts = self.HOW[self.how](text)
+        text = _as(str, get_at(value, self.field), f"{self.field} is no text")
+        parts: list[Any] = [one.strip() for one in text.split(",")]
         if len(self.into) == 1:
             parts = [parts]
         if len(parts) != len(self.into):
@@ -151,24 +149,23 @@ class Split(Transform, frozen=True):
 class Merge(Transform, frozen=True):
     """Make one field of several: `concat_strings`, `sum_numbers` or `first_non_null`."""
 
-    READS, WRITES, SEVERAL = ("fields",), ("into",), ("fields",)
-    HOW = dict.fromkeys(("concat_strings", "sum_numbers", "first_non_null"))
+    READS, WRITES, RISK = ("fields",), ("into",), "medium"
     fields: list[str]
     into: str
-    how: str
+    how: Literal["concat_strings", "sum_numbers", "first_non_null"]
     separator: str = " "
 
     def _apply(self, value: dict[str, Any]) -> None:
         found = [get_at(value, path, None) for path in self.fields]
         there = [one for one in found if one is not None]
-        if self.how == "first_non_null":
-            put_at(value, self.into, there[0] if there else None)
-            return
-        kind: Any = str if self.how == "concat_strings" else (int, float)
-        if not all(isinstance(one, kind) and not isinstance(one, bool) for one in there):
-            what = "texts" if kind is str else "numbers"
-            raise TransformError(f"{', '.join(self.fields)} are not all {what}")
-        put_at(value, self.into, self.separator.join(there) if kind is str else sum(there))
+        made: Any = there[0] if there else None
+        if self.how == "concat_strings":
+            said = f"{', '.join(self.fields)} are not all texts"
+            made = self.separator.join(_as(list[str], there, said))
+        elif self.how == "sum_numbers":
+            said = f"{', '.join(self.fields)} are not all numbers"
+            made = sum(_as(list[int | float], there, said))
+        put_at(value, self.into, made)
 
 
 class Custom(Transform, frozen=True):
@@ -177,7 +174,7 @@ class Custom(Transform, frozen=True):
     Which fields it writes is for you to say: a check of the migration rests on it.
     """
 
-    WRITES = SEVERAL = ("fields",)
+    WRITES, RISK = ("fields",), "high"
     name: str
     fields: Sequence[str] = ()
 
@@ -199,6 +196,9 @@ class Custom(Transform, frozen=True):
         value.update(made)
 
 
+AnyTransform = Copy | Move | Convert | Default | Remove | Split | Merge | Custom
+
+
 class Step(
     Struct,
     frozen=True,
@@ -209,19 +209,21 @@ class Step(
 
     from_version: int
     to_version: int
-    transformations: Sequence[
-        Copy | Move | Convert | Default | Remove | Split | Merge | Custom
-    ] = ()
+    transformations: Sequence[AnyTransform] = ()
 
     def __post_init__(self) -> None:
-        found = listed(self.transformations, "the transforms of a step")
         versions = (self.from_version, self.to_version)
-        if not all(type(one) is int and one >= 1 for one in versions):
-            raise InvalidSchemaError(["versions are whole numbers of 1 or more"])
-        if self.to_version <= self.from_version:
-            raise InvalidSchemaError([f"a step leads to a later version, not from {versions}"])
-        if not all(isinstance(one, Transform) for one in found):
-            raise InvalidSchemaError(["a step has transforms: Copy(...), Default(...)"])
+        if not all(type(one) is int for one in versions) or not 0 < versions[0] < versions[1]:
+            raise InvalidSchemaError(
+                [f"a step leads from a version of 1 or more to a later one, not from {versions}"]
+            )
+        try:  # as it is read again
+            plain = msgspec.to_builtins(self.transformations, builtin_types=(bytes, datetime))
+            found = msgspec.convert(plain, list[AnyTransform])
+        except (msgspec.ValidationError, TypeError) as error:
+            raise InvalidSchemaError(
+                [f"a step has transforms that are known, as Copy('a', 'b'): {error}"]
+            ) from None
         force_setattr(self, "transformations", found)
 
     def apply(self, value: Any) -> Any:
@@ -234,20 +236,6 @@ class Step(
         for one in self.transformations:
             one._apply(made)
         return made
-
-
-def way(steps: Iterable[Step], start: int, end: int) -> list[Step]:
-    """The steps from one version to another, in order; refused if one is missing between them."""
-    known = {one.from_version: one for one in steps}
-    found: list[Step] = []
-    at = start
-    while at < end:
-        step = known.get(at)
-        if step is None or step.to_version > end:
-            raise InvalidSchemaError([f"there is no step from version {at} towards {end}"])
-        found.append(step)
-        at = step.to_version
-    return found
 
 
 # ---- paths --------------------------------------------------------------------------------------
@@ -289,18 +277,9 @@ def _inside(value: Any, path: str) -> tuple[dict[str, Any], str]:
     return value if isinstance(value, dict) else {}, last
 
 
-def _parsed(kind: Callable[[Any], Any], one: Any) -> Any:
+def _as(kind: Any, one: Any, said: str, *, strict: bool = True) -> Any:
+    """A value as one of a kind; refused with what is said if it is none."""
     try:
-        if isinstance(one, bool) or not isinstance(one, str | int | float):
-            raise ValueError
-        return kind(one)
-    except (ValueError, OverflowError):
-        raise TransformError(f"it cannot be made {kind.__name__}") from None
-
-
-def _shown(one: Any) -> str:
-    if isinstance(one, bool) or one is None:
-        return {True: "true", False: "false", None: "null"}[one]
-    if isinstance(one, int | float):
-        return repr(one)
-    raise TransformError("only numbers, flags and None become text")
+        return msgspec.convert(one, kind, strict=strict)
+    except msgspec.ValidationError:
+        raise TransformError(said) from None
