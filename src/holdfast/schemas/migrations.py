@@ -37,6 +37,7 @@ from holdfast.store.inner import (
     Terms,
     Timeline,
     announce,
+    announced,
     derived,
     end_line,
     handle_of,
@@ -229,6 +230,8 @@ class _Work:
         self._schema = rule.schema(handle_of(state).reader.get)
         self._end = time.monotonic() + timeout
         self._dry_run = dry_run
+        self._core = None if dry_run else handle_of(state).core  # which tells hooks of it
+        self._about = {"scope": str(state.scope), "schema": rule.name, "to": rule.version}
         self._book = Book(state, MIGRATIONS, MigrationRecord)
         self._id = rule.name if key is None else f"{rule.name}/{key}"
         self._failures: list[str] = []
@@ -239,7 +242,7 @@ class _Work:
         """How far it is."""
         known, waiting = self._book.get(self._id), self._versions()
         status = NOT_STARTED
-        if self._is_done(waiting):
+        if not self._older(waiting):
             status = COMPLETED
         elif known is not None and known.to == self._rule.version:
             # What is older again was put back: all that is written is of the newest version.
@@ -264,49 +267,28 @@ class _Work:
         )
 
     def run(self) -> MigrationReport:
-        """Do it, and tell hooks of it."""
-        self._tell("migration_started")
+        """Do it on a fork, then take that over, unless something failed; hooks are told."""
+        before, record, status = self._versions(), None, COMPLETED
+        older = self._older(before)
         try:
-            report = self._run()
-        except BaseException as error:  # however it ended, that is told
-            self._tell("migration_failed", error=f"{type(error).__name__}: {error}"[:500])
-            raise
-        if report.failures:
-            self._tell("migration_failed", failures=list(report.failures[:10]))
-            self._tell("migration_rollback_completed")
-        elif report.status == COMPLETED:
-            self._tell("migration_completed", migrated=report.migrated)
-        else:
-            self._tell("migration_failed", error="time ran out; run it again to go on")
-        return report
-
-    def _tell(self, event: str, **more: Any) -> None:
-        """Tell hooks of it (`announce`)."""
-        state, rule = self._state, self._rule
-        if not self._dry_run:
-            about = {"scope": str(state.scope), "schema": rule.name, "to": rule.version}
-            announce(handle_of(state).core, event, **about, **more)
-
-    def _run(self) -> MigrationReport:
-        """Do it on a fork, then take that over, unless something failed."""
-        before = self._versions()
-        if self._is_done(before):
-            return self._report(COMPLETED, before, None)
-        record = None if self._dry_run else self._begun()
-        try:
-            if record is None:
-                self._migrate(self._state)
-            else:
-                self._take_over(record)
+            with announced(self._core, "migration_", **self._about) as about:
+                if older and self._dry_run:
+                    self._migrate(self._state)
+                elif older:
+                    record = self._begun()
+                    self._take_over(record)
+                # Also what one that was cut short has done.
+                about["migrated"] = max(older, len(self._done))
         except TimeoutError:
             return self._report(IN_PROGRESS, before, record)
-        status = FAILED if self._failures else COMPLETED
+        except SchemaViolationError:
+            status = FAILED
+            announce(self._core, "migration_rollback_completed", **self._about)
         if record is not None:
-            if self._failures:
+            if status == FAILED:
                 with suppress(HoldfastError):  # what is left of it harms nobody
                     end_line(handle_of(self._state.on(record.fork)), "migration")
-            else:  # also what one that was cut short has done
-                older = sum(before[one] for one in before if one < self._rule.version)
+            else:
                 record.migrated = max(older, len(self._done))
             record.fork, record.status = "", status
             self._note(record)
@@ -343,9 +325,8 @@ class _Work:
                 self._bring(fork, since, head)
                 since = head
                 self._migrate(fork)
-                if not self._failures:
-                    point = f"{record.fork}@{self._at}"
-                    restore_state(main, point, "full", reason, head, keep=_of_features)
+                point = f"{record.fork}@{self._at}"
+                restore_state(main, point, "full", reason, head, keep=_of_features)
                 return
         raise Conflict(f"{self._state.scope}: others never stopped writing; try again", [])
 
@@ -382,16 +363,19 @@ class _Work:
             raise
 
     def _migrate(self, state: State) -> None:
-        """Lead all older values of a state through the steps, batch by batch."""
+        """Lead all older values of a state through the steps, batch by batch; all or none."""
         waiting = [key for key, version in self._keys(state) if version < self._rule.version]
         for start in range(0, len(waiting), self._batch):
             if time.monotonic() > self._end:
-                raise TimeoutError
+                raise TimeoutError("run it again to go on")
             made = list(self._led(state, waiting[start : start + self._batch]))
             self._done.update(one.key for one in made)
             if made and not self._dry_run:
                 self._write(state, "migration", made)
-                self._tell("migration_step_completed", migrated=len(self._done))
+                done = {**self._about, "migrated": len(self._done)}
+                announce(self._core, "migration_step_completed", **done)
+        if self._failures:
+            raise SchemaViolationError("; ".join(self._failures[:10]), self._failures)
 
     def _led(self, state: State, keys: list[str]) -> Iterator[Operation]:
         """What sets keys to their values as they are to be now; those that fail are told."""
@@ -443,8 +427,8 @@ class _Work:
     def _versions(self) -> dict[int, int]:
         return dict(Counter(version for _, version in self._keys(self._state)))
 
-    def _is_done(self, versions: dict[int, int]) -> bool:
-        return all(version >= self._rule.version for version in versions)
+    def _older(self, versions: dict[int, int]) -> int:
+        return sum(versions[one] for one in versions if one < self._rule.version)
 
 
 def _of_features(stage: Stage) -> list[str]:
