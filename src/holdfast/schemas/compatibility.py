@@ -123,18 +123,6 @@ def _types(document: Any) -> frozenset[str]:
     return found | {"integer"} if "number" in found else found
 
 
-def check_compatible(
-    level: str, old: Mapping[str, Any], new: Mapping[str, Any], steps: Iterable[Step]
-) -> list[str]:
-    """What keeps a newer schema from being declared behind an older one."""
-    problems = []
-    if level in ("backward", "full"):
-        problems += unreadable(new, old, steps)
-    if level in ("forward", "full"):
-        problems += [f"{text} (for older readers)" for text in unreadable(old, new)]
-    return problems
-
-
 def check_migration(
     old: Mapping[str, Any], new: Mapping[str, Any], steps: list[Step], level: str
 ) -> MigrationCheck:

@@ -16,12 +16,11 @@ from holdfast.errors import InvalidSchemaError, MissingExtraError
 from holdfast.store.names.arguments import check_text, listed
 
 
-class Field(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
-    """Base of fields. One that is `optional` may be missing."""
+class Field(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """Base of fields."""
 
     BASE: ClassVar[Mapped[str, Any]] = {}
     """What it is as JSON Schema, whatever its attributes say; those have its names."""
-    optional: bool = False
 
     def document(self) -> dict[str, Any]:
         """What it is as JSON Schema."""
@@ -30,11 +29,13 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", kw_
         return made
 
 
-class AnyValue(Field, frozen=True):
-    """Whatever can be stored."""
+class AnyValue(Field, frozen=True, kw_only=True):
+    """Whatever can be stored. One that is `optional` may be missing, as those below may be."""
+
+    optional: bool = False
 
 
-class Text(Field, frozen=True):
+class Text(AnyValue, frozen=True):
     """Text, of bounded length."""
 
     BASE = {"type": "string"}
@@ -43,7 +44,7 @@ class Text(Field, frozen=True):
     choices: Sequence[str] | None = msgspec.field(default=None, name="enum")
 
 
-class Number(Field, frozen=True):
+class Number(AnyValue, frozen=True):
     """A number, or with `whole` a whole one."""
 
     minimum: float | None = None
@@ -56,19 +57,19 @@ class Number(Field, frozen=True):
         return {"type": "integer" if made.pop("whole", False) else "number", **made}
 
 
-class Flag(Field, frozen=True):
+class Flag(AnyValue, frozen=True):
     """True or False."""
 
     BASE = {"type": "boolean"}
 
 
-class Timestamp(Field, frozen=True):
+class Timestamp(AnyValue, frozen=True):
     """A moment: a datetime with a zone, or the same as ISO 8601 text."""
 
     BASE = {"type": "string", "format": "date-time"}
 
 
-class ListOf(Field, frozen=True):
+class ListOf(AnyValue, frozen=True):
     """A list of items of one kind."""
 
     BASE = {"type": "array"}
@@ -95,28 +96,21 @@ class Mapping(Field, frozen=True):
         """What it is as JSON Schema."""
         must = _named(self.required)
         may = _named(self.optional) if not isinstance(self.optional, bool) else {}
-        return mapping_document({**must, **may}, list(must), extra=self.extra)
+        made: dict[str, Any] = {
+            "type": "object",
+            "properties": {name: document_of(one) for name, one in {**must, **may}.items()},
+            "required": list(must),
+        }
+        return made if self.extra else made | {"additionalProperties": False}
 
 
-def _named(fields: Any) -> dict[str, Field]:
+def _named(fields: Any) -> dict[str, Any]:
     """Fields by their names; those that are only named may be anything."""
-    if isinstance(fields, Mapped):
-        return dict(fields)
-    return {name: AnyValue() for name in listed(fields, "the fields of a Mapping")}
-
-
-def mapping_document(
-    fields: Mapped[str, Field], required: Sequence[str], *, extra: bool
-) -> dict[str, Any]:
-    """The JSON Schema of a mapping."""
+    if not isinstance(fields, Mapped):
+        fields = dict.fromkeys(listed(fields, "the fields of a Mapping"), AnyValue())
     for name in fields:
         check_text(name, "the name of a field", 200, least=1)
-    made: dict[str, Any] = {
-        "type": "object",
-        "properties": {name: document_of(one) for name, one in fields.items()},
-        "required": required,
-    }
-    return made if extra else made | {"additionalProperties": False}
+    return dict(fields)
 
 
 def document_of(one: Any) -> dict[str, Any]:

@@ -26,8 +26,9 @@ from holdfast.errors import (
     SchemaViolationError,
     TransformError,
 )
-from holdfast.schemas.compatibility import LEVELS, check_compatible
-from holdfast.schemas.fields import Checker, Field, mapping_document
+from holdfast.schemas.compatibility import LEVELS, unreadable
+from holdfast.schemas.fields import Checker, Field
+from holdfast.schemas.fields import Mapping as MappingOf
 from holdfast.schemas.transforms import Step
 from holdfast.store.inner import CheckingDeclaration, Declaration, Owned
 from holdfast.store.names.arguments import check_count, check_flag, check_text, listed
@@ -156,8 +157,12 @@ class SchemaRule(CheckingDeclaration):
                 [f"version {before.version} of {self.name} is declared; give a later one"]
             )
         old, new = before.schema(read), self.schema(read)
-        steps = new.way(before.version)
-        problems = check_compatible(old.compatible, old.document, new.document, steps)
+        steps, problems = new.way(before.version), list[str]()
+        if old.compatible in ("backward", "full"):
+            problems += unreadable(new.document, old.document, steps)
+        if old.compatible in ("forward", "full"):
+            found = unreadable(old.document, new.document)
+            problems += [f"{text} (for older readers)" for text in found]
         if problems:
             raise InvalidSchemaError(
                 [f"{self.name} {self.version} is not {old.compatible} compatible", *problems]
@@ -207,20 +212,18 @@ class Schema(SchemaRule):
             raise InvalidSchemaError(["steps are made like Step(1, 2, [Copy('a', 'b')])"])
         if not isinstance(semantic, SemanticVersion):
             semantic = SemanticVersion.parse(semantic or f"{version}.0.0")
-        made = {
-            "name": name,
-            "version": version,
-            "prefix": prefix,
-            "semantic": semantic,
-            "compatible": compatible,
-            "steps": steps,
-            "auto_migrate": check_flag(auto_migrate, "auto_migrate"),
-            "document": _document(fields, document, of, extra=extra),
-        }
-        for attribute, value in made.items():
-            object.__setattr__(self, attribute, value)
+        vars(self).update(
+            name=name,
+            version=version,
+            prefix=prefix,
+            semantic=semantic,
+            compatible=compatible,
+            steps=steps,
+            auto_migrate=check_flag(auto_migrate, "auto_migrate"),
+            document=_document(fields, document, of, extra=extra),
+        )
         self.__post_init__()
-        object.__setattr__(self, "digest", _digest(self.says()))
+        vars(self)["digest"] = _digest(self.says())
         _ = self.checker  # refused now, not with the first value
         self.way(min((one.from_version for one in self.steps), default=version))
         _known[self.digest] = self  # it need not be read for each value
@@ -302,8 +305,9 @@ def _document(
     """The JSON Schema of what was given."""
     made: Any = document
     if fields is not None:
-        must = [name for name, one in fields.items() if getattr(one, "optional", 0) is not True]
-        made = mapping_document(fields, must, extra=check_flag(extra, "extra"))
+        may = {name: one for name, one in fields.items() if getattr(one, "optional", 0) is True}
+        must = {name: one for name, one in fields.items() if name not in may}
+        made = MappingOf(must, may, check_flag(extra, "extra")).document()
     elif hasattr(of, "model_json_schema"):
         made = of.model_json_schema()
     elif of is not None:

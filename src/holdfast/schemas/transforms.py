@@ -57,6 +57,16 @@ class Transform(Struct, frozen=True, tag=True, tag_field="transform"):
 
     def _apply(self, value: dict[str, Any]) -> None:
         """Do it to a value, in place; `TransformError` says what does not fit."""
+        made = self._made([get_at(value, path) for path in self.paths(self.READS)])
+        for path in self.paths(self.DROPS):
+            inner, last = _inside(value, path)
+            inner.pop(last, None)
+        for path, one in zip(self.paths(self.WRITES), made, strict=True):
+            put_at(value, path, one)
+
+    def _made(self, found: list[Any]) -> list[Any]:
+        """What it writes, of what it has read."""
+        return found
 
 
 class Copy(Transform, frozen=True):
@@ -66,19 +76,14 @@ class Copy(Transform, frozen=True):
     from_field: str
     to_field: str
 
-    def _apply(self, value: dict[str, Any]) -> None:
-        put_at(value, self.to_field, copied(get_at(value, self.from_field)))
+    def _made(self, found: list[Any]) -> list[Any]:
+        return copied(found)
 
 
 class Move(Copy, frozen=True):
     """The same, and the field is gone where it was."""
 
     DROPS = ("from_field",)
-
-    def _apply(self, value: dict[str, Any]) -> None:
-        moved = get_at(value, self.from_field)
-        drop_at(value, self.from_field)
-        put_at(value, self.to_field, moved)
 
 
 class Convert(Transform, frozen=True):
@@ -88,18 +93,16 @@ class Convert(Transform, frozen=True):
     field: str
     how: Literal["parse_int", "parse_float", "to_string"]
 
-    def _apply(self, value: dict[str, Any]) -> None:
-        one = get_at(value, self.field)
-        if self.how != "to_string":
-            kind = int if self.how == "parse_int" else float
-            text = one.strip() if isinstance(one, str) else one
-            said = f"{self.field} cannot be made {kind.__name__}"
-            made: Any = _as(kind, text, said, strict=False)
-        elif isinstance(one, dict | list | bytes):
-            raise TransformError(f"{self.field}: only numbers, flags and None become text")
-        else:
-            made = one if isinstance(one, str) else json.dumps(one)
-        put_at(value, self.field, made)
+    def _made(self, found: list[Any]) -> list[Any]:
+        one = found[0].strip() if isinstance(found[0], str) else found[0]
+        if self.how == "parse_int":
+            return [_as(int, one, f"{self.field} cannot be made int", strict=False)]
+        if self.how == "parse_float":
+            return [_as(float, one, f"{self.field} cannot be made float", strict=False)]
+        if isinstance(one, str):
+            return found
+        said = f"{self.field}: only numbers, flags and None become text"
+        return [json.dumps(_as(bool | int | float | None, one, said))]
 
 
 class Default(Transform, frozen=True):
@@ -120,9 +123,6 @@ class Remove(Transform, frozen=True):
     DROPS, RISK = ("field",), "high"
     field: str
 
-    def _apply(self, value: dict[str, Any]) -> None:
-        drop_at(value, self.field)
-
 
 class Split(Transform, frozen=True):
     """Split a text into a list (`into` one path), or into several fields, at commas."""
@@ -135,15 +135,14 @@ class Split(Transform, frozen=True):
     def __post_init__(self) -> None:
         force_setattr(self, "into", _paths(self.into))
 
-    def _apply(self, value: dict[str, Any]) -> None:
-        text = _as(str, get_at(value, self.field), f"{self.field} is no text")
-        parts: list[Any] = [one.strip() for one in text.split(",")]
+    def _made(self, found: list[Any]) -> list[Any]:
+        text = _as(str, found[0], f"{self.field} is no text")
+        parts = [one.strip() for one in text.split(",")]
         if len(self.into) == 1:
-            parts = [parts]
+            return [parts]
         if len(parts) != len(self.into):
             raise TransformError(f"{self.field} has {len(parts)} parts, not {len(self.into)}")
-        for path, part in zip(self.into, parts, strict=True):
-            put_at(value, path, part)
+        return parts
 
 
 class Merge(Transform, frozen=True):
@@ -255,26 +254,20 @@ def get_at(value: Any, path: str, default: Any = _MISSING) -> Any:
 
 def put_at(value: dict[str, Any], path: str, new: Any) -> None:
     """Put something at a dotted path; mappings on the way are made."""
-    *names, last = path.split(".")
-    for name in names:
-        value = value.setdefault(name, {})
-        if not isinstance(value, dict):
-            raise TransformError(f"{path} leads through {name}, which is no mapping")
-    value[last] = new
+    inner, last = _inside(value, path, make=True)
+    inner[last] = new
 
 
-def drop_at(value: dict[str, Any], path: str) -> None:
-    """Remove what lies at a dotted path, if there is something."""
-    inner, last = _inside(value, path)
-    inner.pop(last, None)
-
-
-def _inside(value: Any, path: str) -> tuple[dict[str, Any], str]:
+def _inside(value: Any, path: str, *, make: bool = False) -> tuple[dict[str, Any], str]:
     """The mapping that a dotted path ends in, an empty one if there is none; and the last name."""
     *names, last = path.split(".")
     for name in names:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value if isinstance(value, dict) else {}, last
+        value = value.setdefault(name, {}) if make else value.get(name, {})
+        if make and not isinstance(value, dict):
+            raise TransformError(f"{path} leads through {name}, which is no mapping")
+        if not isinstance(value, dict):
+            return {}, last
+    return value, last
 
 
 def _as(kind: Any, one: Any, said: str, *, strict: bool = True) -> Any:
