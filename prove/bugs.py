@@ -1996,8 +1996,8 @@ BUGS = (
     Bug(
         "a migration takes all values for the oldest version",
         "schemas/migrations.py",
-        "            version = read_meta(slot.meta).schema or self._first()\n",
-        "            version = self._first()\n",
+        "            version = read_meta(slot.meta).schema or self._first\n",
+        "            version = self._first\n",
         "tests/schemas/test_schema_migrations.py::test_migration_must_check_each_items_own_version",
     ),
     Bug(

@@ -133,26 +133,22 @@ def check_migration(
     """
     if level not in VALIDATION:
         raise InvalidInputError(f"level is {', '.join(VALIDATION)}")
-    errors: list[str] = []
     done = [one for step in steps for one in step.transformations]
     known, targets, broken = fields_of(old), fields_of(new), unreadable(new, old, steps)
-    if level != "none":
-        there = set(known)
-        for one in done:
-            missing = [path for path in one.paths(one.READS) if path not in there]
-            errors += [f"{path}, which {type(one).__name__} reads, is no field" for path in missing]
-            there = (there | set(one.paths(one.WRITES))) - set(one.paths(one.DROPS))
-    if level in ("strict", "paranoid"):
-        errors += broken
-        stray = {path for one in done for path in one.paths(one.WRITES) if path not in targets}
-        errors += [f"{path} is no field of the newer schema" for path in sorted(stray)]
-    if level == "paranoid":
-        read = {path for one in done for path in one.paths(one.READS)}
-        lost = [path for path in known if path not in targets and path not in read]
-        errors += [f"{path} would be lost" for path in sorted(lost)]
-        errors += [f"the function {one.name} decides" for one in done if isinstance(one, Custom)]
+    basic, there, read, written = list[str](), set(known), set[str](), set[str]()
+    for one in done:
+        reads, writes = one.paths(one.READS), one.paths(one.WRITES)
+        missing = [path for path in reads if path not in there]
+        basic += [f"{path}, which {type(one).__name__} reads, is no field" for path in missing]
+        there = there.union(writes).difference(one.paths(one.DROPS))
+        read.update(reads)
+        written.update(writes)
+    stray = [f"{path} is no field of the newer schema" for path in sorted(written - set(targets))]
+    lost = [f"{path} would be lost" for path in sorted(set(known) - set(targets) - read)]
+    lost += [f"the function {one.name} decides" for one in done if isinstance(one, Custom)]
+    checks = [basic, [*broken, *stray], lost][: VALIDATION.index(level)]
     reasons = [("critical", problem) for problem in broken]
     reasons += [(one.RISK, repr(one)) for one in done if one.RISK != "low"]
-    worst = max((RISKS.index(risk) for risk, _ in reasons), default=0)
+    risk = max((risk for risk, _ in reasons), key=RISKS.index, default="low")
     said = tuple(f"{risk}: {text}" for risk, text in reasons)
-    return MigrationCheck(tuple(errors), RISKS[worst], said)
+    return MigrationCheck(tuple(text for some in checks for text in some), risk, said)

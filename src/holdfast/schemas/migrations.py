@@ -176,7 +176,6 @@ class Migrations:
         check_seconds(timeout, "timeout")
         check_flag(dry_run, "dry_run")
         reports = []
-        given: Any = {"key": key, "batch": batch_size, "timeout": timeout, "dry_run": dry_run}
         for state, rule in self._found(scope, schema):
             if to is not None and to != rule.version:
                 raise InvalidSchemaError(
@@ -184,7 +183,8 @@ class Migrations:
                 )
             with acting("migrations", correlation=f"migration/{schema}"):
                 try:
-                    reports.append(_Work(state, rule, **given).run())
+                    work = _Work(state, rule, key, batch_size, timeout, dry_run)
+                    reports.append(work.run())
                 except MissingError:  # of the others that fit nothing is to be kept from
                     if any(one.scope == state.scope for one in self._store.scopes().items):
                         raise
@@ -213,27 +213,28 @@ class Migrations:
         return found
 
 
+@dataclass
 class _Work:
     """The migration of one scope."""
 
-    def __init__(
-        self,
-        state: State,
-        rule: SchemaRule,
-        *,
-        key: str | None = None,
-        batch: int = BATCH,
-        timeout: float = TIMEOUT,
-        dry_run: bool = False,
-    ) -> None:
-        self._state, self._rule, self._key, self._batch = state, rule, key, batch
+    state: State
+    rule: SchemaRule
+    key: str | None = None
+    batch: int = BATCH
+    timeout: float = TIMEOUT
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        state, rule = self.state, self.rule
         self._schema = rule.schema(handle_of(state).reader.get)
-        self._end = time.monotonic() + timeout
-        self._dry_run = dry_run
-        self._core = None if dry_run else handle_of(state).core  # which tells hooks of it
+        # The version that values are taken for that were written before there was a schema.
+        steps = self._schema.steps
+        self._first = min((one.from_version for one in steps), default=rule.version)
+        self._until = time.monotonic() + self.timeout
+        self._core = None if self.dry_run else handle_of(state).core  # which tells hooks of it
         self._about = {"scope": str(state.scope), "schema": rule.name, "to": rule.version}
         self._book = Book(state, MIGRATIONS, MigrationRecord)
-        self._id = rule.name if key is None else f"{rule.name}/{key}"
+        self._id = rule.name if self.key is None else f"{rule.name}/{self.key}"
         self._failures: list[str] = []
         self._done: set[str] = set()
         self._at = 0  # the entry of the fork that is known to be ours
@@ -244,7 +245,7 @@ class _Work:
         status = NOT_STARTED
         if not self._older(waiting):
             status = COMPLETED
-        elif known is not None and known.to == self._rule.version:
+        elif known is not None and known.to == self.rule.version:
             # What is older again was put back: all that is written is of the newest version.
             status = ROLLED_BACK if known.status == COMPLETED else known.status
         return self._report(status, waiting, known)
@@ -252,17 +253,17 @@ class _Work:
     def _report(
         self, status: str, versions: dict[int, int], known: MigrationRecord | None
     ) -> MigrationReport:
-        known = known or MigrationRecord(status, self._rule.version)
-        kept = self._state.checkpoints(type="migration") if known.checkpoint else ()
+        known = known or MigrationRecord(status, self.rule.version)
+        kept = self.state.checkpoints(type="migration") if known.checkpoint else ()
         return MigrationReport(
-            self._state.scope,
-            self._rule.name,
-            self._rule.version,
+            self.state.scope,
+            self.rule.name,
+            self.rule.version,
             status,
             known.migrated or len(self._done),
             tuple(self._failures),
             next((one for one in kept if one.id == known.checkpoint), None),
-            self._dry_run,
+            self.dry_run,
             versions,
         )
 
@@ -272,8 +273,8 @@ class _Work:
         older = self._older(before)
         try:
             with announced(self._core, "migration_", **self._about) as about:
-                if older and self._dry_run:
-                    self._migrate(self._state)
+                if older and self.dry_run:
+                    self._migrate(self.state)
                 elif older:
                     record = self._begun()
                     self._take_over(record)
@@ -287,7 +288,7 @@ class _Work:
         if record is not None:
             if status == FAILED:
                 with suppress(HoldfastError):  # what is left of it harms nobody
-                    end_line(handle_of(self._state.on(record.fork)), "migration")
+                    end_line(handle_of(self.state.on(record.fork)), "migration")
             else:
                 record.migrated = max(older, len(self._done))
             record.fork, record.status = "", status
@@ -297,16 +298,15 @@ class _Work:
     def _begun(self) -> MigrationRecord:
         """The record of a run that was killed or ran out of time, or of a new one; and its fork."""
         record = self._book.get(self._id)
-        if record is None or (record.status, record.to) != (IN_PROGRESS, self._rule.version):
-            label = f"before {self._rule.name} {self._rule.version}"
-            checkpoint = self._state.checkpoint(label, type="migration")
-            fork = f"$migration/{self._rule.name}/{time.time_ns():x}"
+        if record is None or (record.status, record.to) != (IN_PROGRESS, self.rule.version):
+            label = f"before {self.rule.name} {self.rule.version}"
+            checkpoint = self.state.checkpoint(label, type="migration")
+            fork = f"$migration/{self.rule.name}/{time.time_ns():x}"
             about = (fork, checkpoint.sequence, checkpoint.id)
-            record = MigrationRecord(IN_PROGRESS, self._rule.version, *about)
+            record = MigrationRecord(IN_PROGRESS, self.rule.version, *about)
             self._note(record)
-        if record.fork not in [one.name for one in self._state.timelines()]:
-            with suppress(Conflict):  # another run has made it just now
-                self._state.fork(record.fork, at=record.start)
+        with suppress(Conflict):  # it is there
+            self.state.fork(record.fork, at=record.start)
         return record
 
     def _note(self, record: MigrationRecord) -> None:
@@ -314,8 +314,8 @@ class _Work:
 
     def _take_over(self, record: MigrationRecord) -> None:
         """Migrate, and bring along what others write, until it is taken over in one entry."""
-        main, fork, since = handle_of(self._state), self._state.on(record.fork), record.start
-        reason = f"migrated to {self._rule.name} {self._rule.version}"
+        main, fork, since = handle_of(self.state), self.state.on(record.fork), record.start
+        reason = f"migrated to {self.rule.name} {self.rule.version}"
         for _ in range(ROUNDS):
             head = main.place()[2]
             self._failures.clear()
@@ -328,7 +328,7 @@ class _Work:
                 point = f"{record.fork}@{self._at}"
                 restore_state(main, point, "full", reason, head, keep=_of_features)
                 return
-        raise Conflict(f"{self._state.scope}: others never stopped writing; try again", [])
+        raise Conflict(f"{self.state.scope}: others never stopped writing; try again", [])
 
     def _bring(self, fork: State, since: int, head: int) -> None:
         """Let a fork have what main has become from one entry to another: whole values, as stored.
@@ -336,8 +336,8 @@ class _Work:
         A merge would make one value of theirs and what it was led to, and would bring back what a
         restore has undone.
         """
-        points = handle_of(self._state).history.points
-        then, now = (points.view(self._state.timeline, one) for one in (since, head))
+        points = handle_of(self.state).history.points
+        then, now = (points.view(self.state.timeline, one) for one in (since, head))
         made = []
         for key, _, _ in tree_changes(now.ledger.trees, index_of(then), index_of(now)):
             slot = now.slot(key)
@@ -345,8 +345,8 @@ class _Work:
                 made.append(_set(key, slot, _stored(now, key, slot), read_meta(slot.meta).schema))
             elif not derived(key):
                 made.append(Operation("delete", key))
-        for start in range(0, len(made), self._batch):
-            self._write(fork, "what was written meanwhile", made[start : start + self._batch])
+        for start in range(0, len(made), self.batch):
+            self._write(fork, "what was written meanwhile", made[start : start + self.batch])
 
     def _write(self, fork: State, reason: str, made: list[Operation]) -> None:
         """Write behind the entry of the fork that is ours, and nothing else."""
@@ -364,13 +364,13 @@ class _Work:
 
     def _migrate(self, state: State) -> None:
         """Lead all older values of a state through the steps, batch by batch; all or none."""
-        waiting = [key for key, version in self._keys(state) if version < self._rule.version]
-        for start in range(0, len(waiting), self._batch):
-            if time.monotonic() > self._end:
+        waiting = [key for key, version in self._keys(state) if version < self.rule.version]
+        for start in range(0, len(waiting), self.batch):
+            if time.monotonic() > self._until:
                 raise TimeoutError("run it again to go on")
-            made = list(self._led(state, waiting[start : start + self._batch]))
+            made = list(self._led(state, waiting[start : start + self.batch]))
             self._done.update(one.key for one in made)
-            if made and not self._dry_run:
+            if made and not self.dry_run:
                 self._write(state, "migration", made)
                 done = {**self._about, "migrated": len(self._done)}
                 announce(self._core, "migration_step_completed", **done)
@@ -386,7 +386,7 @@ class _Work:
             if line is None or slot is None:
                 continue
             value, codec, kept = _stored(line, key, slot), line.ledger.codec, None
-            version = read_meta(slot.meta).schema or self._first()
+            version = read_meta(slot.meta).schema or self._first
             try:
                 if isinstance(value, Typed) and value.name == SEALED:  # as a whole, for a subject
                     value = line.ledger.value_of(key, line.settled(slot), codec.plain_viewer)
@@ -401,11 +401,7 @@ class _Work:
                 self._failures.append(f"{key} (version {version}): {error}")
                 continue
             # It is checked once.
-            yield _set(key, slot, new, self._rule.version, kept.name if kept is not None else None)
-
-    def _first(self) -> int:
-        """The version that values are taken for that were written before there was a schema."""
-        return min((one.from_version for one in self._schema.steps), default=self._rule.version)
+            yield _set(key, slot, new, self.rule.version, kept.name if kept is not None else None)
 
     def _keys(self, state: State) -> Iterator[tuple[str, int]]:
         """Keys of the schema, with the version of each; 0 for none."""
@@ -413,22 +409,22 @@ class _Work:
         line = reader.now()
         if line is None:
             return
-        mine = self._rule
+        mine = self.rule
         rules = [one for one in line.declared.all if isinstance(one, SchemaRule)]
         # Of keys below another schema's longer prefix that one says what they are.
         inside = any(one.prefix.startswith(mine.prefix) for one in rules if one.key != mine.key)
         for key, slot in line.scan(mine.prefix):
-            if key[:1] == "$" or self._key not in (None, key) or reader.judged(slot) is None:
+            if key[:1] == "$" or self.key not in (None, key) or reader.judged(slot) is None:
                 continue
             rule = line.declared.check_of(key) if inside else mine
             if rule is not None and rule.key == mine.key:
                 yield key, read_meta(slot.meta).schema
 
     def _versions(self) -> dict[int, int]:
-        return dict(Counter(version for _, version in self._keys(self._state)))
+        return dict(Counter(version for _, version in self._keys(self.state)))
 
     def _older(self, versions: dict[int, int]) -> int:
-        return sum(versions[one] for one in versions if one < self._rule.version)
+        return sum(versions[one] for one in versions if one < self.rule.version)
 
 
 def _of_features(stage: Stage) -> list[str]:
