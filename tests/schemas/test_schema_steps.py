@@ -232,6 +232,7 @@ def schema(version: int, fields: dict[str, Any], **more: Any) -> Schema:
     return Schema("p", version, prefix="p/", fields=fields, **more)
 
 
+GONE = [Remove("age"), Remove("more")]
 WIDER = {**BASE, "name": Text(max_length=20)}
 NARROWER = {**BASE, "name": Text(max_length=5)}
 OTHER = {"title": Text()}
@@ -268,7 +269,7 @@ def test_what_may_follow(
     [
         ({**BASE, "more": Text()}, "more: is required"),
         ({"name": Text(max_length=10), "age": Number()}, "age: is required, and was optional"),
-        ({"name": Text(max_length=10)}, "age: is not a field any more"),
+        ({"name": Text(max_length=10)}, "age: is no field of it any more"),
         ({**BASE, "name": Flag()}, "name: its type is boolean now"),
         ({**BASE, "name": Text(max_length=10, choices=["a"])}, "name: fewer choices"),
         ({**BASE, "name": Text(max_length=10, min_length=1)}, "name: minLength is 1"),
@@ -289,7 +290,7 @@ def test_parts_of_parts_lists_and_classes_are_compared() -> None:
 
     inner = {"in": Mapping(required={"a": Text()}, optional={"b": Text()})}
     assert broken(("fields", inner), ("fields", {"in": Mapping(required={"a": Text()})})) == [
-        "in.b: is not a field any more"
+        "in.b: is no field of it any more"
     ]
     texts, numbers = {"l": ListOf(Text())}, {"l": ListOf(Number())}
     assert broken(("fields", texts), ("fields", numbers)) == [
@@ -310,6 +311,12 @@ def test_parts_of_parts_lists_and_classes_are_compared() -> None:
     assert broken(("document", opened), ("document", closed)) == [
         "the value: other fields are refused now"
     ]
+    for wide, narrow, said in (
+        ({"type": "array"}, {"type": "array", "maxItems": 3}, "maxItems is 3 now"),
+        ({}, {"type": "string"}, "its type is string now"),
+    ):
+        assert broken(("document", wide), ("document", narrow)) == [f"the value: {said}"]
+        assert broken(("document", narrow), ("document", wide)) == []
     tree = {"type": "object", "properties": {"in": {"$ref": "#"}}}
     assert broken(("document", tree), ("document", tree)) == []
 
@@ -321,6 +328,8 @@ def test_steps_make_up_for_a_break_or_cause_one(store: sync.Store) -> None:
     steps = [Step(1, 2, [Default("more", "")])]
     for wrong, said in (
         ([Step(1, 2, [Remove("name")])], "name: is required"),
+        ([Step(1, 2, [Default("name", ""), Remove("name")])], "name: is required"),
+        ([Step(1, 2, [Copy("name", "nowhere")])], "nowhere: is no field"),
         ([Step(2, 3, [Default("more", "")])], "no step from version 1 towards 3"),
     ):
         version = wrong[0].to_version
@@ -329,6 +338,11 @@ def test_steps_make_up_for_a_break_or_cause_one(store: sync.Store) -> None:
     with pytest.raises(InvalidSchemaError, match="more: is required"):
         state.declare(schema(2, {**BASE, "more": Text()}))
     state.declare(schema(2, {**BASE, "more": Text()}, steps=steps))
+    inside = {"in": Mapping(required={"name": Text()})}
+    moved = schema(3, inside, steps=[Step(2, 3, [Move("name", "in.name"), *GONE])])
+    state.declare(moved)
+    whole = [*moved.steps, Step(3, 4, [Move("in", "out")])]
+    state.declare(schema(4, {"out": inside["in"]}, steps=whole))
 
 
 # ---- validation -------------------------------------------------------------------------------

@@ -40,11 +40,17 @@ class MigrationCheck:
         return not self.errors
 
 
-def fields_of(document: Mapping[str, Any]) -> dict[str, tuple[Mapping[str, Any], bool]]:
-    """By the dotted path of each property what it is, and whether it must be there.
+Fields = dict[str, tuple[Mapping[str, Any], bool]]
+"""By the dotted path of each property what it is, and whether it must be there.
 
-    Items of a list lie at `[]`, the value itself at ''. A reference within itself ends there.
-    """
+Items of a list lie at `[]`, the value itself at ''.
+"""
+_FITS: Mapping[str, Any] = {}
+"""What a step has made, which counts as fitting."""
+
+
+def fields_of(document: Mapping[str, Any]) -> Fields:
+    """The fields of a schema; a reference within itself ends there."""
     import jsonschema_rs
 
     return dict(_fields(jsonschema_rs.dereference(dict(document)), "", must=True))
@@ -62,34 +68,39 @@ def _fields(
         yield from _fields(document["items"], f"{path}[]", must=False)
 
 
-def unreadable(
-    reader: Mapping[str, Any], data: Mapping[str, Any], steps: Iterable[Step] = ()
-) -> list[str]:
-    """What a schema would refuse of data that another one allows, field by field.
+def led(fields: Fields, steps: Iterable[Step]) -> tuple[Fields, list[str]]:
+    """Fields as steps leave them, and what those read that is not there."""
+    there, missing = dict(fields), list[str]()
+    for one in (one for step in steps for one in step.transformations):
+        said = f"which {type(one).__name__} reads, is no field"
+        missing += [f"{path}, {said}" for path in one.paths(one.READS) if path not in there]
+        for path in one.paths(one.DROPS):
+            there.pop(path, None)
+        for path in one.paths(one.WRITES):
+            there[path] = (_FITS, True)
+            while path := path.rpartition(".")[0]:  # mappings on the way are made
+                there[path] = (there.get(path, ({"type": "object"}, True))[0], True)
+    return there, missing
 
-    What steps fill counts as there, what they remove as gone, what they convert as fitting.
-    """
-    done = [one for step in steps for one in step.transformations]
-    filled = [path for one in done for path in one.paths(one.WRITES)]
-    gone = {path for one in done for path in one.paths(one.DROPS)}
-    known = fields_of(reader)
-    there = {path: one for path, one in fields_of(data).items() if path not in gone}
+
+def unreadable(reader: Fields, data: Fields) -> list[str]:
+    """What a schema would refuse of data that another one allows, field by field."""
+    fits = {path for path, (old, _) in data.items() if old is _FITS}
     problems = []
-    for path, (new, must) in known.items():
-        # What a step fills inside of a mapping makes the mapping, too.
-        if any(f"{one}.".startswith(f"{path}.") for one in filled):
-            continue
-        if path in there:
-            old, was = there[path]
+    for path, (new, must) in reader.items():
+        if path in fits or path.rpartition(".")[0] in fits:
+            fits.add(path)
+        elif path in data:
+            old, was = data[path]
             found = ["is required, and was optional"] if must and not was else []
             problems += [
                 f"{path or 'the value'}: {text}" for text in [*found, *_narrowed(new, old)]
             ]
         elif must:
             problems.append(f"{path}: is required, and older data do not have it")
-    for path in there:
-        if path not in known and _closed(known.get(path.rpartition(".")[0], ({}, False))[0]):
-            problems.append(f"{path}: is not a field any more")
+    for path in data:
+        if path not in reader and _closed(reader.get(path.rpartition(".")[0], ({}, False))[0]):
+            problems.append(f"{path}: is no field of it any more")
     return problems
 
 
@@ -133,20 +144,14 @@ def check_migration(
     """
     if level not in VALIDATION:
         raise InvalidInputError(f"level is {', '.join(VALIDATION)}")
+    known, targets = fields_of(old), fields_of(new)
+    there, missing = led(known, steps)
+    broken = unreadable(targets, there)
     done = [one for step in steps for one in step.transformations]
-    known, targets, broken = fields_of(old), fields_of(new), unreadable(new, old, steps)
-    basic, there, read, written = list[str](), set(known), set[str](), set[str]()
-    for one in done:
-        reads, writes = one.paths(one.READS), one.paths(one.WRITES)
-        missing = [path for path in reads if path not in there]
-        basic += [f"{path}, which {type(one).__name__} reads, is no field" for path in missing]
-        there = there.union(writes).difference(one.paths(one.DROPS))
-        read.update(reads)
-        written.update(writes)
-    stray = [f"{path} is no field of the newer schema" for path in sorted(written - set(targets))]
-    lost = [f"{path} would be lost" for path in sorted(set(known) - set(targets) - read)]
+    kept = {*targets, *(path for one in done for path in one.paths(one.READS))}
+    lost = [f"{path} would be lost" for path in known if path not in kept]
     lost += [f"the function {one.name} decides" for one in done if isinstance(one, Custom)]
-    checks = [basic, [*broken, *stray], lost][: VALIDATION.index(level)]
+    checks = [missing, broken, lost][: VALIDATION.index(level)]
     reasons = [("critical", problem) for problem in broken]
     reasons += [(one.RISK, repr(one)) for one in done if one.RISK != "low"]
     risk = max((risk for risk, _ in reasons), key=RISKS.index, default="low")

@@ -26,7 +26,7 @@ from holdfast.errors import (
     SchemaViolationError,
     TransformError,
 )
-from holdfast.schemas.compatibility import LEVELS, unreadable
+from holdfast.schemas.compatibility import LEVELS, fields_of, led, unreadable
 from holdfast.schemas.fields import Checker, Field
 from holdfast.schemas.fields import Mapping as MappingOf
 from holdfast.schemas.transforms import Step
@@ -157,12 +157,12 @@ class SchemaRule(CheckingDeclaration):
                 [f"version {before.version} of {self.name} is declared; give a later one"]
             )
         old, new = before.schema(read), self.schema(read)
-        steps, problems = new.way(before.version), list[str]()
+        was, fields, problems = fields_of(old.document), fields_of(new.document), list[str]()
+        steps = new.way(before.version)
         if old.compatible in ("backward", "full"):
-            problems += unreadable(new.document, old.document, steps)
+            problems += unreadable(fields, led(was, steps)[0])
         if old.compatible in ("forward", "full"):
-            found = unreadable(old.document, new.document)
-            problems += [f"{text} (for older readers)" for text in found]
+            problems += [f"{text} (for older readers)" for text in unreadable(was, fields)]
         if problems:
             raise InvalidSchemaError(
                 [f"{self.name} {self.version} is not {old.compatible} compatible", *problems]
