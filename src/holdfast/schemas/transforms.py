@@ -21,7 +21,7 @@ from holdfast.errors import InvalidSchemaError, TransformError
 from holdfast.seal.codec import Typed
 from holdfast.seal.subject_keys import SEALED
 from holdfast.store.inner import copied
-from holdfast.store.names.arguments import check_function, check_text, listed
+from holdfast.store.names.arguments import check_function, check_text
 
 CUSTOM: dict[str, Callable[[dict[str, Any]], Any]] = {}
 """Functions that `Custom` names, by `transform`."""
@@ -53,7 +53,11 @@ class Transform(Struct, frozen=True, tag=True, tag_field="transform"):
 
     def paths(self, names: tuple[str, ...]) -> list[str]:
         """What its fields of these names say: `READS`, `WRITES` or `DROPS`."""
-        return [path for name in names for path in _paths(getattr(self, name))]
+        found: list[str] = []
+        for name in names:
+            said = getattr(self, name)
+            found += [said] if type(said) is str else said
+        return found
 
     def _apply(self, value: dict[str, Any]) -> None:
         """Do it to a value, in place; `TransformError` says what does not fit."""
@@ -133,7 +137,8 @@ class Split(Transform, frozen=True):
     how: Literal["comma_split"] = "comma_split"
 
     def __post_init__(self) -> None:
-        force_setattr(self, "into", _paths(self.into))
+        if isinstance(self.into, str):
+            force_setattr(self, "into", [self.into])
 
     def _made(self, found: list[Any]) -> list[Any]:
         text = _as(str, found[0], f"{self.field} is no text")
@@ -238,10 +243,6 @@ class Step(
 
 
 # ---- paths --------------------------------------------------------------------------------------
-
-
-def _paths(paths: Any) -> list[str]:
-    return [paths] if isinstance(paths, str) else listed(paths, "paths")
 
 
 def get_at(value: Any, path: str, default: Any = _MISSING) -> Any:
