@@ -118,20 +118,20 @@ class Schemas:
     def history(self, name: str) -> Sequence[Schema]:
         """All versions of a schema, the oldest first."""
         check_text(name, "the name of a schema", 64, least=1)
-        return [one for _, one in sorted(self._all().items()) if one.name == name]
+        return [one for one in self._all() if one.name == name]
 
     def list(self) -> Sequence[Schema]:
         """The newest version of each schema, by their names."""
-        return list({one.name: one for _, one in sorted(self._all().items())}.values())
+        return list({one.name: one for one in self._all()}.values())
 
-    def _all(self) -> dict[tuple[str, int], Schema]:
-        found = {}
+    def _all(self) -> Iterator[Schema]:
+        """All of all scopes, by their names and versions."""
+        found: dict[str, Any] = {}
         for info in self._store.scopes().items:
             reader = handle_of(self._store.scope(info.scope)).reader
-            for _, data in reader.items(DOCUMENTS.prefix, None, "", False):
-                one = Schema.of_document(data)
-                found[one.name, one.version] = one
-        return found
+            found |= dict(reader.items(DOCUMENTS.prefix, None, "", False))
+        made = map(Schema.of_document, found.values())
+        return iter(sorted(made, key=lambda one: (one.name, one.version)))
 
 
 @faced

@@ -41,14 +41,12 @@ def transform(name: str) -> Callable[[Any], Any]:
 
 
 class Transform(Struct, frozen=True, tag=True, tag_field="transform"):
-    """Base of transforms, which say by the names of their fields what they do to which paths."""
+    """Base of transforms, which say by the names of their fields which paths have to be there
+    before, are there afterwards and are gone afterwards; and how risky they are."""
 
     READS: ClassVar[tuple[str, ...]] = ()
-    """Fields with paths that must be there before."""
     WRITES: ClassVar[tuple[str, ...]] = ()
-    """Those that are there afterwards."""
     DROPS: ClassVar[tuple[str, ...]] = ()
-    """Those that are gone afterwards."""
     RISK: ClassVar[str] = "low"
 
     def paths(self, names: tuple[str, ...]) -> list[str]:
