@@ -330,7 +330,8 @@ def test_expiry_and_class_survive_and_what_has_expired_stays_gone(
 
 @pytest.mark.spec("X49")
 def test_what_restores_leave_alone_is_migrated_too(store: sync.Store, state: sync.State) -> None:
-    state.declare(Sticky("p/"), two())
+    state.declare(Sticky("p"), two())
+    state.set("plain", "sticky, and of no schema")
     report = run(store, batch_size=2)
     assert report.status == "completed"
     assert stamped(state) == {2: 7}
@@ -339,6 +340,7 @@ def test_what_restores_leave_alone_is_migrated_too(store: sync.Store, state: syn
     assert stamped(state) == {2: 7}
     assert run(store).status == "completed"
     assert stamped(state) == {3: 7}
+    assert store.verify().ok
 
 
 @pytest.mark.spec("L6")
