@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -40,7 +41,7 @@ def transform(name: str) -> Callable[[Any], Any]:
     return add
 
 
-class Transform(Struct, frozen=True, tag=True, tag_field="transform"):
+class Transform(Struct, frozen=True, dict=True, tag=True, tag_field="transform"):
     """Base of transforms, which say by the names of their fields which paths have to be there
     before, are there afterwards and are gone afterwards; and how risky they are."""
 
@@ -59,12 +60,17 @@ class Transform(Struct, frozen=True, tag=True, tag_field="transform"):
 
     def _apply(self, value: dict[str, Any]) -> None:
         """Do it to a value, in place; `TransformError` says what does not fit."""
-        made = self._made([get_at(value, path) for path in self.paths(self.READS)])
-        for path in self.paths(self.DROPS):
+        reads, drops, writes = self._paths
+        made = self._made([get_at(value, path) for path in reads])
+        for path in drops:
             inner, last = _inside(value, path)
             inner.pop(last, None)
-        for path, one in zip(self.paths(self.WRITES), made, strict=True):
+        for path, one in zip(writes, made, strict=True):
             put_at(value, path, one)
+
+    @cached_property
+    def _paths(self) -> tuple[list[str], ...]:
+        return self.paths(self.READS), self.paths(self.DROPS), self.paths(self.WRITES)
 
     def _made(self, found: list[Any]) -> list[Any]:
         """What it writes, of what it has read."""
