@@ -1996,15 +1996,15 @@ BUGS = (
     Bug(
         "a migration takes all values for the oldest version",
         "schemas/migrations.py",
-        "        version = read_meta(slot.meta).schema or self._first()\n",
-        "        version = self._first()\n",
+        "            version = read_meta(slot.meta).schema or self._first\n",
+        "            version = self._first\n",
         "tests/schemas/test_schema_migrations.py::test_migration_must_check_each_items_own_version",
     ),
     Bug(
         "a value that cannot be migrated is not told of",
         "schemas/migrations.py",
-        '            self._failures.append(f"{key} (version {version}): {error}")\n',
-        "            pass\n",
+        '                self._failures.append(f"{key} (version {version}): {error}")\n',
+        "                pass\n",
         "tests/schemas/test_schema_migrations.py::test_migration_must_report_failures_and_take_nothing_over",
     ),
     Bug(
@@ -2017,8 +2017,8 @@ BUGS = (
     Bug(
         "what others write while values are migrated is lost",
         "schemas/migrations.py",
-        "                    self._bring(fork, since, head)\n",
-        "                    self._bring(fork, head, head)\n",
+        "                self._bring(fork, since, head)\n",
+        "                self._bring(fork, head, head)\n",
         "tests/schemas/test_schema_migrations.py::test_what_others_write_meanwhile_is_brought_along",
     ),
     Bug(

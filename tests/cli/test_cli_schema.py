@@ -40,7 +40,7 @@ def test_schemas_are_listed_and_values_migrated(cli: Cli, aged: str) -> None:
     done = cli("migrate run agent:* p --batch-size 1")
     assert done.code == 1
     assert "completed" in done.out
-    assert "agent:2: p/1 (version 1): it cannot be made int" in done.err
+    assert "agent:2: p/1 (version 1): age cannot be made int" in done.err
     status = cli("migrate status agent:* p --json").json["migrations"]
     assert [(one["status"], one["versions"]) for one in status] == [
         ("completed", {"2": 2}),

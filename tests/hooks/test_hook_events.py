@@ -134,7 +134,7 @@ def test_migrations_are_told_of_from_their_start_to_their_end(
     hooks.drain()
     failed = [one for one in told if one.name == "migration_failed"]
     assert failed[0].new["scope"] == "agent:a"
-    assert "ages/2" in failed[0].new["failures"][0]
+    assert "ages/2" in failed[0].new["error"]
     found = [one for one in names(hooks, told) if one.startswith("migration_")]
     ends = ["migration_failed", "migration_rollback_completed"]
     assert found == ["migration_started", "migration_step_completed", *ends]

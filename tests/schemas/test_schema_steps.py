@@ -114,9 +114,11 @@ def said(*transforms: dict[str, Any]) -> Schema:
 def test_steps_that_cannot_be_are_refused() -> None:
     assert said({"transform": "Remove", "field": "a"}).steps == (Step(1, 2, [Remove("a")]),)
     for make in (
-        lambda: Convert("a", "parse_date"),
-        lambda: Merge(["a"], "b", "average"),
-        lambda: Split("a", "b", "by_tabs"),
+        lambda: Step(1, 2, [Convert("a", "parse_date")]),  # type: ignore[arg-type]
+        lambda: Step(1, 2, [Merge(["a"], "b", "average")]),  # type: ignore[arg-type]
+        lambda: Step(1, 2, [Split("a", "b", "by_tabs")]),  # type: ignore[arg-type]
+        lambda: Step(1, 2, [Copy("a", 7)]),  # type: ignore[arg-type]
+        lambda: Step(1, 2, [Default("a", object())]),
         lambda: Step(2, 2),
         lambda: Step(0, 1),
         lambda: Step(1, 2, ["copy"]),  # type: ignore[list-item]
@@ -139,7 +141,7 @@ values = st.dictionaries(names, st.one_of(leaves, st.dictionaries(names, leaves,
 some = st.one_of(
     st.builds(Copy, paths, paths),
     st.builds(Move, paths, paths),
-    st.builds(Convert, paths, st.sampled_from(list(Convert.HOW))),
+    st.builds(Convert, paths, st.sampled_from(["parse_int", "parse_float", "to_string"])),
     st.builds(Default, paths, leaves),
     st.builds(Remove, paths),
     st.builds(Merge, st.tuples(paths, paths), paths, st.just("first_non_null")),
@@ -230,6 +232,7 @@ def schema(version: int, fields: dict[str, Any], **more: Any) -> Schema:
     return Schema("p", version, prefix="p/", fields=fields, **more)
 
 
+GONE = [Remove("age"), Remove("more")]
 WIDER = {**BASE, "name": Text(max_length=20)}
 NARROWER = {**BASE, "name": Text(max_length=5)}
 OTHER = {"title": Text()}
@@ -264,9 +267,9 @@ def test_what_may_follow(
 @pytest.mark.parametrize(
     ("newer", "path"),
     [
-        ({**BASE, "more": Text()}, "more is required"),
-        ({"name": Text(max_length=10), "age": Number()}, "age is required, and was optional"),
-        ({"name": Text(max_length=10)}, "age is not a field any more"),
+        ({**BASE, "more": Text()}, "more: is required"),
+        ({"name": Text(max_length=10), "age": Number()}, "age: is required, and was optional"),
+        ({"name": Text(max_length=10)}, "age: is no field of it any more"),
         ({**BASE, "name": Flag()}, "name: its type is boolean now"),
         ({**BASE, "name": Text(max_length=10, choices=["a"])}, "name: fewer choices"),
         ({**BASE, "name": Text(max_length=10, min_length=1)}, "name: minLength is 1"),
@@ -287,7 +290,7 @@ def test_parts_of_parts_lists_and_classes_are_compared() -> None:
 
     inner = {"in": Mapping(required={"a": Text()}, optional={"b": Text()})}
     assert broken(("fields", inner), ("fields", {"in": Mapping(required={"a": Text()})})) == [
-        "in.b is not a field any more"
+        "in.b: is no field of it any more"
     ]
     texts, numbers = {"l": ListOf(Text())}, {"l": ListOf(Number())}
     assert broken(("fields", texts), ("fields", numbers)) == [
@@ -308,6 +311,12 @@ def test_parts_of_parts_lists_and_classes_are_compared() -> None:
     assert broken(("document", opened), ("document", closed)) == [
         "the value: other fields are refused now"
     ]
+    for wide, narrow, said in (
+        ({"type": "array"}, {"type": "array", "maxItems": 3}, "maxItems is 3 now"),
+        ({}, {"type": "string"}, "its type is string now"),
+    ):
+        assert broken(("document", wide), ("document", narrow)) == [f"the value: {said}"]
+        assert broken(("document", narrow), ("document", wide)) == []
     tree = {"type": "object", "properties": {"in": {"$ref": "#"}}}
     assert broken(("document", tree), ("document", tree)) == []
 
@@ -318,15 +327,22 @@ def test_steps_make_up_for_a_break_or_cause_one(store: sync.Store) -> None:
     state.declare(schema(1, BASE))
     steps = [Step(1, 2, [Default("more", "")])]
     for wrong, said in (
-        ([Step(1, 2, [Remove("name")])], "name is required"),
+        ([Step(1, 2, [Remove("name")])], "name: is required"),
+        ([Step(1, 2, [Default("name", ""), Remove("name")])], "name: is required"),
+        ([Step(1, 2, [Copy("name", "nowhere")])], "nowhere: is no field"),
         ([Step(2, 3, [Default("more", "")])], "no step from version 1 towards 3"),
     ):
         version = wrong[0].to_version
         with pytest.raises(InvalidSchemaError, match=said):
             state.declare(schema(version, BASE, steps=wrong))
-    with pytest.raises(InvalidSchemaError, match="more is required"):
+    with pytest.raises(InvalidSchemaError, match="more: is required"):
         state.declare(schema(2, {**BASE, "more": Text()}))
     state.declare(schema(2, {**BASE, "more": Text()}, steps=steps))
+    inside = {"in": Mapping(required={"name": Text()})}
+    moved = schema(3, inside, steps=[Step(2, 3, [Move("name", "in.name"), *GONE])])
+    state.declare(moved)
+    whole = [*moved.steps, Step(3, 4, [Move("in", "out")])]
+    state.declare(schema(4, {"out": inside["in"]}, steps=whole))
 
 
 # ---- validation -------------------------------------------------------------------------------
@@ -363,10 +379,10 @@ def test_risks_and_their_reasons(store: sync.Store) -> None:
     migrations = Migrations(store)
     for done, fields, risk, why in (
         ([Default("age", 1)], BASE, "low", ""),
-        ([Convert("name", "to_string")], BASE, "medium", "medium: name is made of something else"),
-        ([Remove("age")], {"name": BASE["name"]}, "high", "high: age is removed"),
-        ([Custom("test: upper")], BASE, "high", "high: the function test: upper decides"),
-        ([Remove("name")], BASE, "critical", "critical: name is required"),
+        ([Convert("name", "to_string")], BASE, "medium", "medium: Convert(field='name'"),
+        ([Remove("age")], {"name": BASE["name"]}, "high", "high: Remove(field='age')"),
+        ([Custom("test: upper")], BASE, "high", "high: Custom(name='test: upper'"),
+        ([Remove("name")], BASE, "critical", "critical: name: is required"),
     ):
         newer = schema(2, fields, steps=[Step(1, 2, done)])
         found = migrations.validate(schema(1, BASE), newer)

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -33,9 +32,12 @@ from holdfast.seal.subject_keys import SEALED
 from holdfast.store.inner import (
     Book,
     Operation,
+    Slot,
+    Stage,
     Terms,
     Timeline,
     announce,
+    announced,
     derived,
     end_line,
     handle_of,
@@ -43,7 +45,8 @@ from holdfast.store.inner import (
     index_of,
     own_change,
     read_meta,
-    sticky_prefixes,
+    restore_state,
+    sticky_of,
     terms_of,
     tree_changes,
 )
@@ -115,20 +118,20 @@ class Schemas:
     def history(self, name: str) -> Sequence[Schema]:
         """All versions of a schema, the oldest first."""
         check_text(name, "the name of a schema", 64, least=1)
-        return [one for _, one in sorted(self._all().items()) if one.name == name]
+        return [one for one in self._all() if one.name == name]
 
     def list(self) -> Sequence[Schema]:
         """The newest version of each schema, by their names."""
-        return list({one.name: one for _, one in sorted(self._all().items())}.values())
+        return list({one.name: one for one in self._all()}.values())
 
-    def _all(self) -> dict[tuple[str, int], Schema]:
-        found = {}
+    def _all(self) -> Iterator[Schema]:
+        """All of all scopes, by their names and versions."""
+        found: dict[str, Any] = {}
         for info in self._store.scopes().items:
             reader = handle_of(self._store.scope(info.scope)).reader
-            for _, data in reader.items(DOCUMENTS.prefix, None, "", False):
-                one = Schema.of_document(data)
-                found[one.name, one.version] = one
-        return found
+            found |= dict(reader.items(DOCUMENTS.prefix, None, "", False))
+        made = map(Schema.of_document, found.values())
+        return iter(sorted(made, key=lambda one: (one.name, one.version)))
 
 
 @faced
@@ -178,10 +181,10 @@ class Migrations:
                 raise InvalidSchemaError(
                     [f"{state.scope} declares version {rule.version} of {schema}, not {to}"]
                 )
-            work = _Work(state, rule, key, batch_size, time.monotonic() + timeout)
             with acting("migrations", correlation=f"migration/{schema}"):
                 try:
-                    reports.append(work.run(dry_run=True) if dry_run else self._told(work))
+                    work = _Work(state, rule, key, batch_size, timeout, dry_run)
+                    reports.append(work.run())
                 except MissingError:  # of the others that fit nothing is to be kept from
                     if any(one.scope == state.scope for one in self._store.scopes().items):
                         raise
@@ -190,29 +193,9 @@ class Migrations:
                     reports.append(MigrationReport(*ended, failures=why))
         return reports
 
-    def _told(self, work: _Work) -> MigrationReport:
-        """Migrate one scope, and tell hooks of it."""
-        work.tell("migration_started")
-        try:
-            report = work.run(dry_run=False)
-        except BaseException as error:  # however it ended, that is told
-            work.tell("migration_failed", error=f"{type(error).__name__}: {error}"[:500])
-            raise
-        if report.failures:
-            work.tell("migration_failed", failures=list(report.failures[:10]))
-            work.tell("migration_rollback_completed")
-        elif report.status == COMPLETED:
-            work.tell("migration_completed", migrated=report.migrated)
-        else:
-            work.tell("migration_failed", error="time ran out; run it again to go on")
-        return report
-
     def status(self, scope: str, schema: str) -> Sequence[MigrationReport]:
         """How far the migrations of a schema are: a report for each scope that declares it."""
-        return [
-            _Work(state, rule, None, BATCH, 0.0).status()
-            for state, rule in self._found(scope, schema)
-        ]
+        return [_Work(*found).status() for found in self._found(scope, schema)]
 
     def _found(self, scope: str, schema: str) -> list[tuple[State, SchemaRule]]:
         """The scopes that fit, and declare the schema."""
@@ -230,140 +213,122 @@ class Migrations:
         return found
 
 
+@dataclass
 class _Work:
     """The migration of one scope."""
 
-    def __init__(
-        self, state: State, rule: SchemaRule, key: str | None, batch: int, end: float
-    ) -> None:
-        self._state = state
-        self._rule = rule
+    state: State
+    rule: SchemaRule
+    key: str | None = None
+    batch: int = BATCH
+    timeout: float = TIMEOUT
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        state, rule = self.state, self.rule
         self._schema = rule.schema(handle_of(state).reader.get)
-        self._key = key
-        self._batch = batch
-        self._end = end
+        # The version that values are taken for that were written before there was a schema.
+        steps = self._schema.steps
+        self._first = min((one.from_version for one in steps), default=rule.version)
+        self._until = time.monotonic() + self.timeout
+        self._core = None if self.dry_run else handle_of(state).core  # which tells hooks of it
+        self._about = {"scope": str(state.scope), "schema": rule.name, "to": rule.version}
         self._book = Book(state, MIGRATIONS, MigrationRecord)
-        self._id = rule.name if key is None else f"{rule.name}/{key}"
+        self._id = rule.name if self.key is None else f"{rule.name}/{self.key}"
         self._failures: list[str] = []
         self._done: set[str] = set()
         self._at = 0  # the entry of the fork that is known to be ours
-
-    def tell(self, event: str, **more: Any) -> None:
-        """Tell hooks of it (`announce`)."""
-        state, rule = self._state, self._rule
-        about = {"scope": str(state.scope), "schema": rule.name, "to": rule.version}
-        announce(handle_of(state).core, event, **about, **more)
 
     def status(self) -> MigrationReport:
         """How far it is."""
         known, waiting = self._book.get(self._id), self._versions()
         status = NOT_STARTED
-        if all(version >= self._rule.version for version in waiting):
+        if not self._older(waiting):
             status = COMPLETED
-        elif known is not None and known.to == self._rule.version:
+        elif known is not None and known.to == self.rule.version:
             # What is older again was put back: all that is written is of the newest version.
             status = ROLLED_BACK if known.status == COMPLETED else known.status
         return self._report(status, waiting, known)
 
     def _report(
-        self,
-        status: str,
-        versions: dict[int, int],
-        known: MigrationRecord | None,
-        *,
-        dry_run: bool = False,
+        self, status: str, versions: dict[int, int], known: MigrationRecord | None
     ) -> MigrationReport:
-        known = known or MigrationRecord(status, self._rule.version)
-        kept = self._state.checkpoints(type="migration") if known.checkpoint else ()
+        known = known or MigrationRecord(status, self.rule.version)
+        kept = self.state.checkpoints(type="migration") if known.checkpoint else ()
         return MigrationReport(
-            self._state.scope,
-            self._rule.name,
-            self._rule.version,
+            self.state.scope,
+            self.rule.name,
+            self.rule.version,
             status,
             known.migrated or len(self._done),
             tuple(self._failures),
             next((one for one in kept if one.id == known.checkpoint), None),
-            dry_run,
+            self.dry_run,
             versions,
         )
 
-    def run(self, *, dry_run: bool) -> MigrationReport:
-        """Do it on a fork, then take that over, unless something failed."""
-        before = self._versions()
-        if all(version >= self._rule.version for version in before):
-            return self._report(COMPLETED, before, None, dry_run=dry_run)
-        record = None if dry_run else self._begun()
+    def run(self) -> MigrationReport:
+        """Do it on a fork, then take that over, unless something failed; hooks are told."""
+        before, record, status = self._versions(), None, COMPLETED
+        older = self._older(before)
         try:
-            if record is None:
-                self._migrate(self._state, None)
-                status = FAILED if self._failures else COMPLETED
-                return self._report(status, before, None, dry_run=True)
-            taken = self._taken_over(record)
+            with announced(self._core, "migration_", **self._about) as about:
+                if older and self.dry_run:
+                    self._migrate(self.state)
+                elif older:
+                    record = self._begun()
+                    self._take_over(record)
+                # Also what one that was cut short has done.
+                about["migrated"] = max(older, len(self._done))
         except TimeoutError:
-            return self._report(IN_PROGRESS, before, record, dry_run=dry_run)
-        if not taken and record.fork:
-            with suppress(HoldfastError):  # what is left of it harms nobody
-                end_line(handle_of(self._state.on(record.fork)), "migration")
-        record.fork, record.status = "", COMPLETED if taken else FAILED
-        # Also what one that was cut short has done.
-        older = sum(count for version, count in before.items() if version < self._rule.version)
-        record.migrated = max(older, len(self._done)) if taken else 0
-        self._note(record)
-        return self._report(record.status, before, record)
+            return self._report(IN_PROGRESS, before, record)
+        except SchemaViolationError:
+            status = FAILED
+            announce(self._core, "migration_rollback_completed", **self._about)
+        if record is not None:
+            if status == FAILED:
+                with suppress(HoldfastError):  # what is left of it harms nobody
+                    end_line(handle_of(self.state.on(record.fork)), "migration")
+            else:
+                record.migrated = max(older, len(self._done))
+            record.fork, record.status = "", status
+            self._note(record)
+        return self._report(status, before, record)
 
     def _begun(self) -> MigrationRecord:
         """The record of a run that was killed or ran out of time, or of a new one; and its fork."""
         record = self._book.get(self._id)
-        if record is None or (record.status, record.to) != (IN_PROGRESS, self._rule.version):
-            label = f"before {self._rule.name} {self._rule.version}"
-            checkpoint = self._state.checkpoint(label, type="migration")
-            record = MigrationRecord(IN_PROGRESS, self._rule.version, checkpoint=checkpoint.id)
-            record.start = checkpoint.sequence
-            sticky = sticky_prefixes(handle_of(self._state).reader.declared())
-            sticky = tuple(one for one in sticky if one[:1] != "$")  # those keys have no schema
-            waiting = self._waiting(self._state) if sticky else ()
-            if not any(key.startswith(sticky) for key, _ in waiting):
-                record.fork = f"$migration/{self._rule.name}/{time.time_ns():x}"
+        if record is None or (record.status, record.to) != (IN_PROGRESS, self.rule.version):
+            label = f"before {self.rule.name} {self.rule.version}"
+            checkpoint = self.state.checkpoint(label, type="migration")
+            fork = f"$migration/{self.rule.name}/{time.time_ns():x}"
+            about = (fork, checkpoint.sequence, checkpoint.id)
+            record = MigrationRecord(IN_PROGRESS, self.rule.version, *about)
             self._note(record)
-        lines = [one.name for one in self._state.timelines()]
-        if record.fork and record.fork not in lines:
-            with suppress(Conflict):  # another run has made it just now
-                self._state.fork(record.fork, at=record.start)
+        with suppress(Conflict):  # it is there
+            self.state.fork(record.fork, at=record.start)
         return record
 
     def _note(self, record: MigrationRecord) -> None:
         self._book.step(lambda page: page.put(self._id, record), reason="migration")
 
-    def _taken_over(self, record: MigrationRecord) -> bool:
-        """Migrate, and bring along what others write, until it is taken over in one entry.
-
-        What restores and merges leave alone is changed in place: by one change, made in memory.
-        """
-        reason = f"migrated to {self._rule.name} {self._rule.version}"
-        since = record.start
+    def _take_over(self, record: MigrationRecord) -> None:
+        """Migrate, and bring along what others write, until it is taken over in one entry."""
+        main, fork, since = handle_of(self.state), self.state.on(record.fork), record.start
+        reason = f"migrated to {self.rule.name} {self.rule.version}"
         for _ in range(ROUNDS):
-            head = self._state.log(limit=1)[0].sequence
+            head = main.place()[2]
             self._failures.clear()
-            try:
-                if record.fork:
-                    fork = self._state.on(record.fork)
-                    if not self._at:
-                        self._at, since = handle_of(fork).place()[2], record.start
-                    self._bring(fork, since, head)
-                    since = head
-                    self._migrate(fork, partial(self._write, fork, "migration"))
-                    if not self._failures:
-                        point = f"{record.fork}@{self._at}"
-                        self._state.restore(point, if_head=head, reason=reason)
-                else:
-                    all_made: list[Operation] = []
-                    self._migrate(self._state, all_made.extend)
-                    if not self._failures:
-                        _commit(self._state, reason, head, all_made)
-            except Conflict:  # others have written since: that is brought along, too
-                continue
-            return not self._failures
-        raise Conflict(f"{self._state.scope}: others never stopped writing; try again", [])
+            with suppress(Conflict):  # others have written since: that is brought along, too
+                if not self._at:
+                    self._at, since = handle_of(fork).place()[2], record.start
+                self._bring(fork, since, head)
+                since = head
+                self._migrate(fork)
+                point = f"{record.fork}@{self._at}"
+                restore_state(main, point, "full", reason, head, keep=_of_features)
+                return
+        raise Conflict(f"{self.state.scope}: others never stopped writing; try again", [])
 
     def _bring(self, fork: State, since: int, head: int) -> None:
         """Let a fork have what main has become from one entry to another: whole values, as stored.
@@ -371,78 +336,72 @@ class _Work:
         A merge would make one value of theirs and what it was led to, and would bring back what a
         restore has undone.
         """
-        points = handle_of(self._state).history.points
-        then, now = (points.view(self._state.timeline, one) for one in (since, head))
-        trees, made = now.ledger.trees, list[Operation]()
-        for key, _, _ in tree_changes(trees, index_of(then), index_of(now)):
-            if derived(key):
-                continue
+        points = handle_of(self.state).history.points
+        then, now = (points.view(self.state.timeline, one) for one in (since, head))
+        made = []
+        for key, _, _ in tree_changes(now.ledger.trees, index_of(then), index_of(now)):
             slot = now.slot(key)
-            made.append(Operation("delete", key))
-            if slot is not None:
-                codec, meta = now.ledger.codec.plain_reader, read_meta(slot.meta)
-                value = now.ledger.value_of(key, now.settled(slot), codec)
-                terms = replace(terms_of(meta) or Terms(), schema=meta.schema or -1)
-                made[-1] = Operation("set", key, value, terms)
-        for start in range(0, len(made), self._batch):
-            batch = made[start : start + self._batch]
-            self._write(fork, "what was written meanwhile", batch)
+            if slot is not None and not derived(key):
+                made.append(_set(key, slot, _stored(now, key, slot), read_meta(slot.meta).schema))
+            elif not derived(key):
+                made.append(Operation("delete", key))
+        for start in range(0, len(made), self.batch):
+            self._write(fork, "what was written meanwhile", made[start : start + self.batch])
 
     def _write(self, fork: State, reason: str, made: list[Operation]) -> None:
+        """Write behind the entry of the fork that is ours, and nothing else."""
+        parts = own_change(fork, reason=reason)
+        part = parts.part(handle_of(fork))
+        part.operations += made
+        part.head = self._at
+        plan = parts.plan()
+        assert plan is not None
         try:
-            self._at = _commit(fork, reason, self._at, made)
+            self._at = handle_of(fork).core.run(plan[0])[0].sequence
         except Conflict:  # another run works on it, too: all that main has become is brought again
             self._at = 0
             raise
 
-    def _migrate(self, state: State, write: Callable[[list[Operation]], None] | None) -> None:
-        """Lead all older values of a state through the steps, batch by batch."""
-        waiting = list(self._waiting(state))
-        for start in range(0, len(waiting), self._batch):
-            if time.monotonic() > self._end:
-                raise TimeoutError
-            line = handle_of(state).reader.now()
-            keys = [key for key, _ in waiting[start : start + self._batch]]
-            made = [self._led(state, line, key) for key in keys if line is not None]
-            operations = [one for one in made if one is not None]
-            if operations:
-                self._done.update(one.key for one in operations)
-                if write is not None:
-                    write(operations)
-                    self.tell("migration_step_completed", migrated=len(self._done))
+    def _migrate(self, state: State) -> None:
+        """Lead all older values of a state through the steps, batch by batch; all or none."""
+        waiting = [key for key, version in self._keys(state) if version < self.rule.version]
+        for start in range(0, len(waiting), self.batch):
+            if time.monotonic() > self._until:
+                raise TimeoutError("run it again to go on")
+            made = list(self._led(state, waiting[start : start + self.batch]))
+            self._done.update(one.key for one in made)
+            if made and not self.dry_run:
+                self._write(state, "migration", made)
+                done = {**self._about, "migrated": len(self._done)}
+                announce(self._core, "migration_step_completed", **done)
+        if self._failures:
+            raise SchemaViolationError("; ".join(self._failures[:10]), self._failures)
 
-    def _led(self, state: State, line: Timeline, key: str) -> Operation | None:
-        """What sets a key to its value as it is to be now; None if there is none, or it failed."""
-        slot = line.slot(key)
-        if slot is None:
-            return None
-        codec = line.ledger.codec
-        value = line.ledger.value_of(key, line.settled(slot), codec.plain_reader)
-        version = read_meta(slot.meta).schema or self._first()
-        try:
-            kept = None
-            if isinstance(value, Typed) and value.name == SEALED:  # as a whole, for a subject
-                value = line.ledger.value_of(key, line.settled(slot), codec.plain_viewer)
-                kept = handle_of(state).reader.to_update(key, None)[2]
-            new = self._schema.migrated(value, version)
-            problems = self._schema.checker.problems(
-                codec.plain_viewer.decode(codec.encode(new)) if has_sealed(new) else new
-            )
-            if problems:
-                raise SchemaViolationError("; ".join(problems), problems)
-        except HoldfastError as error:
-            self._failures.append(f"{key} (version {version}): {error}")
-            return None
-        # As long as it lasted, to the moment; and it is checked once.
-        terms = replace(terms_of(read_meta(slot.meta)) or Terms(), schema=self._rule.version)
-        return Operation("set", key, new, terms, kept.name if kept is not None else None)
-
-    def _first(self) -> int:
-        """The version that values are taken for that were written before there was a schema."""
-        return min((one.from_version for one in self._schema.steps), default=self._rule.version)
-
-    def _waiting(self, state: State) -> Iterator[tuple[str, int]]:
-        return (one for one in self._keys(state) if one[1] < self._rule.version)
+    def _led(self, state: State, keys: list[str]) -> Iterator[Operation]:
+        """What sets keys to their values as they are to be now; those that fail are told."""
+        reader = handle_of(state).reader
+        line = reader.now()
+        for key in keys:
+            slot = line.slot(key) if line is not None else None
+            if line is None or slot is None:
+                continue
+            value, codec, kept = _stored(line, key, slot), line.ledger.codec, None
+            version = read_meta(slot.meta).schema or self._first
+            try:
+                if isinstance(value, Typed) and value.name == SEALED:  # as a whole, for a subject
+                    value = line.ledger.value_of(key, line.settled(slot), codec.plain_viewer)
+                    kept = reader.to_update(key, None)[2]
+                new = self._schema.migrated(value, version)
+                problems = self._schema.checker.problems(
+                    codec.plain_viewer.decode(codec.encode(new)) if has_sealed(new) else new
+                )
+                if problems:
+                    raise SchemaViolationError("; ".join(problems), problems)
+            except HoldfastError as error:
+                self._failures.append(f"{key} (version {version}): {error}")
+                continue
+            # It is checked once.
+            yield _set(key, slot, new, self.rule.version, kept.name if kept is not None else None)
 
     def _keys(self, state: State) -> Iterator[tuple[str, int]]:
         """Keys of the schema, with the version of each; 0 for none."""
@@ -450,30 +409,34 @@ class _Work:
         line = reader.now()
         if line is None:
             return
-        mine = self._rule
+        mine = self.rule
         rules = [one for one in line.declared.all if isinstance(one, SchemaRule)]
         # Of keys below another schema's longer prefix that one says what they are.
         inside = any(one.prefix.startswith(mine.prefix) for one in rules if one.key != mine.key)
         for key, slot in line.scan(mine.prefix):
-            if key[:1] == "$" or self._key not in (None, key) or reader.judged(slot) is None:
+            if key[:1] == "$" or self.key not in (None, key) or reader.judged(slot) is None:
                 continue
             rule = line.declared.check_of(key) if inside else mine
             if rule is not None and rule.key == mine.key:
                 yield key, read_meta(slot.meta).schema
 
     def _versions(self) -> dict[int, int]:
-        return dict(Counter(version for _, version in self._keys(self._state)))
+        return dict(Counter(version for _, version in self._keys(self.state)))
+
+    def _older(self, versions: dict[int, int]) -> int:
+        return sum(versions[one] for one in versions if one < self.rule.version)
 
 
-def _commit(state: State, reason: str, head: int, made: list[Operation]) -> int:
-    """Write behind an entry, and nothing else; the number of the new entry."""
-    parts = own_change(state, reason=reason)
-    part = parts.part(handle_of(state))
-    part.operations += made
-    part.head = head
-    plan = parts.plan()
-    if plan is None:
-        return head
-    written = handle_of(state).core.run(plan[0])
-    plan[1](written)
-    return written[0].sequence
+def _of_features(stage: Stage) -> list[str]:
+    """How keys begin that taking over leaves alone. Of the users' own the fork has the newest."""
+    return [one for one in sticky_of(stage) if one[:1] == "$"]
+
+
+def _stored(line: Timeline, key: str, slot: Slot) -> Any:
+    return line.ledger.value_of(key, line.settled(slot), line.ledger.codec.plain_reader)
+
+
+def _set(key: str, slot: Slot, value: Any, version: int, subject: str | None = None) -> Operation:
+    """Set a key that lasts as long as it did, to the moment, and is of a version; 0: of none."""
+    terms = replace(terms_of(read_meta(slot.meta)) or Terms(), schema=version or -1)
+    return Operation("set", key, value, terms, subject)

@@ -26,11 +26,12 @@ from holdfast.errors import (
     SchemaViolationError,
     TransformError,
 )
-from holdfast.schemas.compatibility import LEVELS, check_compatible
-from holdfast.schemas.fields import MOST_BYTES, Checker, Field, mapping_document
-from holdfast.schemas.transforms import Step, way
+from holdfast.schemas.compatibility import LEVELS, fields_of, led, unreadable
+from holdfast.schemas.fields import Checker, Field
+from holdfast.schemas.fields import Mapping as MappingOf
+from holdfast.schemas.transforms import Step
 from holdfast.store.inner import CheckingDeclaration, Declaration, Owned
-from holdfast.store.names.arguments import check_flag, check_text, listed
+from holdfast.store.names.arguments import check_count, check_flag, check_text, listed
 from holdfast.store.names.scope import Scope
 
 DOCUMENTS = Owned("$schema/", restore=Owned.STAY, merge=Owned.UNION)
@@ -41,9 +42,7 @@ _SEMANTIC = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
 MOST_KNOWN = 256
 """Schemas whose documents a process remembers."""
 _known: OrderedDict[str, Schema] = OrderedDict()
-_items: dict[str, Checker] = {}
-_LONG = ("minItems", "maxItems")
-_WHOLE = ("uniqueItems", "contains", "prefixItems")
+_WHOLE = ("minItems", "maxItems", "uniqueItems", "contains", "prefixItems")
 """What JSON Schema says of a list as a whole."""
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -102,29 +101,15 @@ class SchemaRule(CheckingDeclaration):
         return self._fitting(scope, key, self.schema(read).checker.problems(value))
 
     def admit_items(
-        self,
-        scope: Scope,
-        key: str,
-        items: Sequence[Any],
-        count: Callable[[], int],
-        read: Callable[[str], Any],
+        self, scope: Scope, key: str, items: Sequence[Any], read: Callable[[str], Any]
     ) -> int:
         """The same for what is added to a list: items are told by their place among these.
 
-        What counts for a list as a whole is refused where the rest of it would have to be read.
+        What counts for a list as a whole is refused: the rest of it would have to be read.
         """
-        document = self.schema(read).document
-        if self.digest not in _items:
-            rest = {name: one for name, one in document.items() if name not in (*_LONG, *_WHOLE)}
-            _items[self.digest] = Checker(rest)
-        problems = _items[self.digest].problems(list(items))
-        problems += [f"{name} is checked by set alone" for name in _WHOLE if name in document]
-        least, most = (document.get(name) for name in _LONG)
-        if least is not None or most is not None:
-            total = count() + len(items)
-            problems += [f"at least {least} items"] if least is not None and total < least else []
-            problems += [f"at most {most} items"] if most is not None and total > most else []
-        return self._fitting(scope, key, problems)
+        whole = [name for name in _WHOLE if name in self.schema(read).document]
+        self._fitting(scope, key, [f"{name} is checked by set alone" for name in whole])
+        return self.admit(scope, key, list(items), read)
 
     def _fitting(self, scope: Scope, key: str, problems: list[str]) -> int:
         """The version that a value is of, if it has no problems."""
@@ -160,8 +145,12 @@ class SchemaRule(CheckingDeclaration):
                 [f"version {before.version} of {self.name} is declared; give a later one"]
             )
         old, new = before.schema(read), self.schema(read)
+        was, fields, problems = fields_of(old.document), fields_of(new.document), list[str]()
         steps = new.way(before.version)
-        problems = check_compatible(old.compatible, old.document, new.document, steps)
+        if old.compatible in ("backward", "full"):
+            problems += unreadable(fields, led(was, steps)[0])
+        if old.compatible in ("forward", "full"):
+            problems += [f"{text} (for older readers)" for text in unreadable(was, fields)]
         if problems:
             raise InvalidSchemaError(
                 [f"{self.name} {self.version} is not {old.compatible} compatible", *problems]
@@ -201,35 +190,33 @@ class Schema(SchemaRule):
         check_text(name, "the name of a schema", 64, least=1)
         if "/" in name:
             raise InvalidSchemaError(["the name of a schema has no slash"])
-        if type(version) is not int or not 1 <= version <= 1_000_000:
-            raise InvalidSchemaError(["the version of a schema is a whole number of 1 or more"])
+        check_count(version, "the version of a schema", 1)
         if compatible not in LEVELS:
             raise InvalidSchemaError([f"compatible is {', '.join(LEVELS)}"])
         if sum(one is not None for one in (fields, document, of)) != 1:
             raise InvalidSchemaError(["a schema has fields, a document, or a class: one of them"])
-        if semantic is None or isinstance(semantic, str):
-            semantic = SemanticVersion.parse(semantic or f"{version}.0.0")
-        made = {
-            "name": name,
-            "version": version,
-            "prefix": prefix,
-            "semantic": semantic,
-            "compatible": compatible,
-            "steps": tuple(listed(steps, "steps")),
-            "auto_migrate": check_flag(auto_migrate, "auto_migrate"),
-            "document": _document(fields, document, of, extra=extra),
-        }
-        for attribute, value in made.items():
-            object.__setattr__(self, attribute, value)
-        self.__post_init__()
-        if not all(isinstance(one, Step) for one in self.steps):
+        steps = tuple(listed(steps, "steps"))
+        if not all(isinstance(one, Step) for one in steps):
             raise InvalidSchemaError(["steps are made like Step(1, 2, [Copy('a', 'b')])"])
-        object.__setattr__(self, "digest", _digest(self.says()))
+        if not isinstance(semantic, SemanticVersion):
+            semantic = SemanticVersion.parse(semantic or f"{version}.0.0")
+        vars(self).update(
+            name=name,
+            version=version,
+            prefix=prefix,
+            semantic=semantic,
+            compatible=compatible,
+            steps=steps,
+            auto_migrate=check_flag(auto_migrate, "auto_migrate"),
+            document=_document(fields, document, of, extra=extra),
+        )
+        self.__post_init__()
+        vars(self)["digest"] = _digest(self.says())
         _ = self.checker  # refused now, not with the first value
         self.way(min((one.from_version for one in self.steps), default=version))
         _known[self.digest] = self  # it need not be read for each value
         while len(_known) > MOST_KNOWN:
-            _items.pop(_known.popitem(last=False)[0], None)
+            _known.popitem(last=False)
 
     @cached_property
     def checker(self) -> Checker:
@@ -243,8 +230,20 @@ class Schema(SchemaRule):
         return value
 
     def way(self, version: int) -> list[Step]:
-        """The steps from an older version; a schema that has none leaves values as they are."""
-        return way(self.steps, version, self.version) if self.steps else []
+        """The steps from an older version, in order; refused if one is missing between them.
+
+        A schema that has none leaves values as they are.
+        """
+        known, found = {one.from_version: one for one in self.steps}, list[Step]()
+        while known and version < self.version:
+            step = known.get(version)
+            if step is None or step.to_version > self.version:
+                raise InvalidSchemaError(
+                    [f"there is no step from version {version} towards {self.version}"]
+                )
+            found.append(step)
+            version = step.to_version
+        return found
 
     def schema(self, read: Callable[[str], Any]) -> Schema:
         """Itself."""
@@ -272,9 +271,6 @@ class Schema(SchemaRule):
         """What is written with its declaration: all it says."""
         return {self.place: self.says()}
 
-    def __repr__(self) -> str:
-        return f"Schema({self.name!r}, {self.version}, prefix={self.prefix!r})"
-
 
 def _digest(says: Mapping[str, Any]) -> str:
     """What tells a schema from all others."""
@@ -289,24 +285,20 @@ def _document(
     extra: bool,
 ) -> dict[str, Any]:
     """The JSON Schema of what was given."""
-    made: dict[str, Any]
+    made: Any = document
     if fields is not None:
-        must = [name for name, one in fields.items() if getattr(one, "optional", 0) is not True]
-        made = mapping_document(fields, must, extra=check_flag(extra, "extra"))
-    elif document is not None:
-        made = dict(document)
+        may = {name: one for name, one in fields.items() if getattr(one, "optional", 0) is True}
+        must = {name: one for name, one in fields.items() if name not in may}
+        made = MappingOf(must, may, check_flag(extra, "extra")).document()
     elif hasattr(of, "model_json_schema"):
         made = of.model_json_schema()
-    else:
+    elif of is not None:
         try:
             made = msgspec.json.schema(of)
         except TypeError as error:
             named = getattr(of, "__name__", of)
             raise InvalidSchemaError([f"{named} has no schema: {error}"]) from None
     try:
-        size = len(_encode(made))
+        return msgspec.json.decode(_encode(made), type=dict[str, Any])
     except (TypeError, msgspec.MsgspecError, RecursionError):
         raise InvalidSchemaError(["a document is JSON, and not part of itself"]) from None
-    if size > MOST_BYTES:
-        raise InvalidSchemaError([f"a schema has at most {MOST_BYTES} bytes, not {size}"])
-    return made

@@ -8,9 +8,13 @@ it writes there must be room.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+import json
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import Any, ClassVar, Literal
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
@@ -18,7 +22,7 @@ from holdfast.errors import InvalidSchemaError, TransformError
 from holdfast.seal.codec import Typed
 from holdfast.seal.subject_keys import SEALED
 from holdfast.store.inner import copied
-from holdfast.store.names.arguments import check_function, check_text, listed
+from holdfast.store.names.arguments import check_function, check_text
 
 CUSTOM: dict[str, Callable[[dict[str, Any]], Any]] = {}
 """Functions that `Custom` names, by `transform`."""
@@ -37,33 +41,40 @@ def transform(name: str) -> Callable[[Any], Any]:
     return add
 
 
-class Transform(Struct, frozen=True, tag=True, tag_field="transform"):
-    """Base of transforms, which say by the names of their fields what they do to which paths."""
+class Transform(Struct, frozen=True, dict=True, tag=True, tag_field="transform"):
+    """Base of transforms, which say by the names of their fields which paths have to be there
+    before, are there afterwards and are gone afterwards; and how risky they are."""
 
     READS: ClassVar[tuple[str, ...]] = ()
-    """Fields with paths that must be there before."""
     WRITES: ClassVar[tuple[str, ...]] = ()
-    """Those that are there afterwards."""
     DROPS: ClassVar[tuple[str, ...]] = ()
-    """Those that are gone afterwards."""
-    SEVERAL: ClassVar[tuple[str, ...]] = ()
-    """Fields with more than one path."""
-    HOW: ClassVar[Mapping[str, Any]] = {}
-
-    def __post_init__(self) -> None:
-        how = getattr(self, "how", None)
-        if how is not None and how not in self.HOW:
-            name = type(self).__name__
-            raise InvalidSchemaError([f"{name} takes {', '.join(self.HOW)}, not {how!r}"])
-        for name in self.SEVERAL:
-            force_setattr(self, name, _paths(getattr(self, name)))
+    RISK: ClassVar[str] = "low"
 
     def paths(self, names: tuple[str, ...]) -> list[str]:
         """What its fields of these names say: `READS`, `WRITES` or `DROPS`."""
-        return [path for name in names for path in _paths(getattr(self, name))]
+        found: list[str] = []
+        for name in names:
+            said = getattr(self, name)
+            found += [said] if type(said) is str else said
+        return found
 
     def _apply(self, value: dict[str, Any]) -> None:
         """Do it to a value, in place; `TransformError` says what does not fit."""
+        reads, drops, writes = self._paths
+        made = self._made([get_at(value, path) for path in reads])
+        for path in drops:
+            inner, last = _inside(value, path)
+            inner.pop(last, None)
+        for path, one in zip(writes, made, strict=True):
+            put_at(value, path, one)
+
+    @cached_property
+    def _paths(self) -> tuple[list[str], ...]:
+        return self.paths(self.READS), self.paths(self.DROPS), self.paths(self.WRITES)
+
+    def _made(self, found: list[Any]) -> list[Any]:
+        """What it writes, of what it has read."""
+        return found
 
 
 class Copy(Transform, frozen=True):
@@ -73,8 +84,8 @@ class Copy(Transform, frozen=True):
     from_field: str
     to_field: str
 
-    def _apply(self, value: dict[str, Any]) -> None:
-        put_at(value, self.to_field, copied(get_at(value, self.from_field)))
+    def _made(self, found: list[Any]) -> list[Any]:
+        return copied(found)
 
 
 class Move(Copy, frozen=True):
@@ -82,26 +93,24 @@ class Move(Copy, frozen=True):
 
     DROPS = ("from_field",)
 
-    def _apply(self, value: dict[str, Any]) -> None:
-        moved = get_at(value, self.from_field)
-        drop_at(value, self.from_field)
-        put_at(value, self.to_field, moved)
-
 
 class Convert(Transform, frozen=True):
     """Turn a field into another kind: `parse_int`, `parse_float` or `to_string`."""
 
-    READS = WRITES = ("field",)
-    HOW = {
-        "parse_int": lambda one: _parsed(int, one),
-        "parse_float": lambda one: _parsed(float, one),
-        "to_string": lambda one: one if isinstance(one, str) else _shown(one),
-    }
+    READS, WRITES, RISK = ("field",), ("field",), "medium"
     field: str
-    how: str
+    how: Literal["parse_int", "parse_float", "to_string"]
 
-    def _apply(self, value: dict[str, Any]) -> None:
-        put_at(value, self.field, self.HOW[self.how](get_at(value, self.field)))
+    def _made(self, found: list[Any]) -> list[Any]:
+        one = found[0].strip() if isinstance(found[0], str) else found[0]
+        if self.how == "parse_int":
+            return [_as(int, one, f"{self.field} cannot be made int", strict=False)]
+        if self.how == "parse_float":
+            return [_as(float, one, f"{self.field} cannot be made float", strict=False)]
+        if isinstance(one, str):
+            return found
+        said = f"{self.field}: only numbers, flags and None become text"
+        return [json.dumps(_as(bool | int | float | None, one, said))]
 
 
 class Default(Transform, frozen=True):
@@ -119,56 +128,52 @@ class Default(Transform, frozen=True):
 class Remove(Transform, frozen=True):
     """Remove a field; one that is missing is no error."""
 
-    DROPS = ("field",)
+    DROPS, RISK = ("field",), "high"
     field: str
-
-    def _apply(self, value: dict[str, Any]) -> None:
-        drop_at(value, self.field)
 
 
 class Split(Transform, frozen=True):
     """Split a text into a list (`into` one path), or into several fields, at commas."""
 
-    READS, WRITES, SEVERAL = ("field",), ("into",), ("into",)
-    HOW = {"comma_split": lambda text: [one.strip() for one in text.split(",")]}
+    READS, WRITES, RISK = ("field",), ("into",), "medium"
     field: str
     into: list[str]
-    how: str = "comma_split"
+    how: Literal["comma_split"] = "comma_split"
 
-    def _apply(self, value: dict[str, Any]) -> None:
-        text = get_at(value, self.field)
-        if not isinstance(text, str):
-            raise TransformError(f"{self.field} is no text that could be split")
-        parts = self.HOW[self.how](text)
+    def __post_init__(self) -> None:
+        if isinstance(self.into, str):
+            force_setattr(self, "into", [self.into])
+
+    def _made(self, found: list[Any]) -> list[Any]:
+        text = _as(str, found[0], f"{self.field} is no text")
+        parts = [one.strip() for one in text.split(",")]
         if len(self.into) == 1:
-            parts = [parts]
+            return [parts]
         if len(parts) != len(self.into):
             raise TransformError(f"{self.field} has {len(parts)} parts, not {len(self.into)}")
-        for path, part in zip(self.into, parts, strict=True):
-            put_at(value, path, part)
+        return parts
 
 
 class Merge(Transform, frozen=True):
     """Make one field of several: `concat_strings`, `sum_numbers` or `first_non_null`."""
 
-    READS, WRITES, SEVERAL = ("fields",), ("into",), ("fields",)
-    HOW = dict.fromkeys(("concat_strings", "sum_numbers", "first_non_null"))
+    READS, WRITES, RISK = ("fields",), ("into",), "medium"
     fields: list[str]
     into: str
-    how: str
+    how: Literal["concat_strings", "sum_numbers", "first_non_null"]
     separator: str = " "
 
     def _apply(self, value: dict[str, Any]) -> None:
         found = [get_at(value, path, None) for path in self.fields]
         there = [one for one in found if one is not None]
-        if self.how == "first_non_null":
-            put_at(value, self.into, there[0] if there else None)
-            return
-        kind: Any = str if self.how == "concat_strings" else (int, float)
-        if not all(isinstance(one, kind) and not isinstance(one, bool) for one in there):
-            what = "texts" if kind is str else "numbers"
-            raise TransformError(f"{', '.join(self.fields)} are not all {what}")
-        put_at(value, self.into, self.separator.join(there) if kind is str else sum(there))
+        made: Any = there[0] if there else None
+        if self.how == "concat_strings":
+            said = f"{', '.join(self.fields)} are not all texts"
+            made = self.separator.join(_as(list[str], there, said))
+        elif self.how == "sum_numbers":
+            said = f"{', '.join(self.fields)} are not all numbers"
+            made = sum(_as(list[int | float], there, said))
+        put_at(value, self.into, made)
 
 
 class Custom(Transform, frozen=True):
@@ -177,7 +182,7 @@ class Custom(Transform, frozen=True):
     Which fields it writes is for you to say: a check of the migration rests on it.
     """
 
-    WRITES = SEVERAL = ("fields",)
+    WRITES, RISK = ("fields",), "high"
     name: str
     fields: Sequence[str] = ()
 
@@ -199,6 +204,9 @@ class Custom(Transform, frozen=True):
         value.update(made)
 
 
+AnyTransform = Copy | Move | Convert | Default | Remove | Split | Merge | Custom
+
+
 class Step(
     Struct,
     frozen=True,
@@ -209,19 +217,21 @@ class Step(
 
     from_version: int
     to_version: int
-    transformations: Sequence[
-        Copy | Move | Convert | Default | Remove | Split | Merge | Custom
-    ] = ()
+    transformations: Sequence[AnyTransform] = ()
 
     def __post_init__(self) -> None:
-        found = listed(self.transformations, "the transforms of a step")
         versions = (self.from_version, self.to_version)
-        if not all(type(one) is int and one >= 1 for one in versions):
-            raise InvalidSchemaError(["versions are whole numbers of 1 or more"])
-        if self.to_version <= self.from_version:
-            raise InvalidSchemaError([f"a step leads to a later version, not from {versions}"])
-        if not all(isinstance(one, Transform) for one in found):
-            raise InvalidSchemaError(["a step has transforms: Copy(...), Default(...)"])
+        if not all(type(one) is int for one in versions) or not 0 < versions[0] < versions[1]:
+            raise InvalidSchemaError(
+                [f"a step leads from a version of 1 or more to a later one, not from {versions}"]
+            )
+        try:  # as it is read again
+            plain = msgspec.to_builtins(self.transformations, builtin_types=(bytes, datetime))
+            found = msgspec.convert(plain, list[AnyTransform])
+        except (msgspec.ValidationError, TypeError) as error:
+            raise InvalidSchemaError(
+                [f"a step has transforms that are known, as Copy('a', 'b'): {error}"]
+            ) from None
         force_setattr(self, "transformations", found)
 
     def apply(self, value: Any) -> Any:
@@ -236,25 +246,7 @@ class Step(
         return made
 
 
-def way(steps: Iterable[Step], start: int, end: int) -> list[Step]:
-    """The steps from one version to another, in order; refused if one is missing between them."""
-    known = {one.from_version: one for one in steps}
-    found: list[Step] = []
-    at = start
-    while at < end:
-        step = known.get(at)
-        if step is None or step.to_version > end:
-            raise InvalidSchemaError([f"there is no step from version {at} towards {end}"])
-        found.append(step)
-        at = step.to_version
-    return found
-
-
 # ---- paths --------------------------------------------------------------------------------------
-
-
-def _paths(paths: Any) -> list[str]:
-    return [paths] if isinstance(paths, str) else listed(paths, "paths")
 
 
 def get_at(value: Any, path: str, default: Any = _MISSING) -> Any:
@@ -267,40 +259,25 @@ def get_at(value: Any, path: str, default: Any = _MISSING) -> Any:
 
 def put_at(value: dict[str, Any], path: str, new: Any) -> None:
     """Put something at a dotted path; mappings on the way are made."""
-    *names, last = path.split(".")
-    for name in names:
-        value = value.setdefault(name, {})
-        if not isinstance(value, dict):
-            raise TransformError(f"{path} leads through {name}, which is no mapping")
-    value[last] = new
+    inner, last = _inside(value, path, make=True)
+    inner[last] = new
 
 
-def drop_at(value: dict[str, Any], path: str) -> None:
-    """Remove what lies at a dotted path, if there is something."""
-    inner, last = _inside(value, path)
-    inner.pop(last, None)
-
-
-def _inside(value: Any, path: str) -> tuple[dict[str, Any], str]:
+def _inside(value: Any, path: str, *, make: bool = False) -> tuple[dict[str, Any], str]:
     """The mapping that a dotted path ends in, an empty one if there is none; and the last name."""
     *names, last = path.split(".")
     for name in names:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value if isinstance(value, dict) else {}, last
+        value = value.setdefault(name, {}) if make else value.get(name, {})
+        if make and not isinstance(value, dict):
+            raise TransformError(f"{path} leads through {name}, which is no mapping")
+        if not isinstance(value, dict):
+            return {}, last
+    return value, last
 
 
-def _parsed(kind: Callable[[Any], Any], one: Any) -> Any:
+def _as(kind: Any, one: Any, said: str, *, strict: bool = True) -> Any:
+    """A value as one of a kind; refused with what is said if it is none."""
     try:
-        if isinstance(one, bool) or not isinstance(one, str | int | float):
-            raise ValueError
-        return kind(one)
-    except (ValueError, OverflowError):
-        raise TransformError(f"it cannot be made {kind.__name__}") from None
-
-
-def _shown(one: Any) -> str:
-    if isinstance(one, bool) or one is None:
-        return {True: "true", False: "false", None: "null"}[one]
-    if isinstance(one, int | float):
-        return repr(one)
-    raise TransformError("only numbers, flags and None become text")
+        return msgspec.convert(one, kind, strict=strict)
+    except msgspec.ValidationError:
+        raise TransformError(said) from None

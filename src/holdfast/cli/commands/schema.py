@@ -39,12 +39,13 @@ def list_(session: Session, name: str | None) -> None:
 
 
 @schema.verb("check SCOPES=scope SCHEMA=name")
-def check(session: Session, scope: str, name: str) -> int:
+@_module_option
+def check(session: Session, scope: str, name: str, modules: tuple[str, ...]) -> int:
     """Check the stored values of a schema, each led through the steps; nothing is changed.
 
     SCOPES is a scope, or a pattern: 'agent:*'. Ends with 1 if a value breaks the schema.
     """
-    return _run(session, scope, name, dry_run=True, modules=())
+    return _run(session, scope, name, dry_run=True, modules=modules)
 
 
 @click.group(cls=Group)
