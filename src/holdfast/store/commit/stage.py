@@ -624,7 +624,7 @@ def operate(
         old = stage.live(key)
         rule, meta = stage.rule(key), meta_of(old)
         if rule is not None and rule.check is not None:
-            meta = _checked_items(stage, rule.check, key, op[2], old)
+            meta = _checked_items(stage, rule.check, key, op[2], packer, old)
         made.append(stage._append(sequence, key, op[2], packer, old))
         made += _described(stage, key, meta)  # if it is so short that it was set whole
         _admit(stage, key, op[2], packer, within=1)
@@ -684,11 +684,17 @@ def _checked_items(
     check: CheckingDeclaration,
     key: str,
     parts: Sequence[Part],
+    packer: Packer,
     old: Slot | None,
 ) -> Meta:
     """The same for what is added to a list; a list that there was not is of this version."""
+
+    def count() -> int:
+        length = old.length() if old is not None else 0
+        return len(stage._items_of(key, old, packer.laid)) if length is None else length
+
     items = [_value_of(stage, part) for part in parts]
-    version = check.admit_items(stage.ledger.scope, key, items, stage.read)
+    version = check.admit_items(stage.ledger.scope, key, items, count, stage.read)
     return meta_of(old) if old is not None else NONE._replace(schema=version)
 
 

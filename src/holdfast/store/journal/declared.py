@@ -142,9 +142,14 @@ class CheckingDeclaration(PrefixDeclaration):
         return 0
 
     def admit_items(
-        self, scope: Scope, key: str, items: Sequence[Any], read: Callable[[str], Any]
+        self,
+        scope: Scope,
+        key: str,
+        items: Sequence[Any],
+        count: Callable[[], int],
+        read: Callable[[str], Any],
     ) -> int:
-        """The same for what is added to a list."""
+        """The same for what is added to a list; `count` tells how many it has before."""
         return 0
 
     def leads(self, version: int, read: Callable[[str], Any]) -> bool:
