@@ -117,3 +117,28 @@ def test_a_message_that_a_node_replaces_by_one_of_another_class_inside_is_stored
         returned = graph.invoke({"messages": [HumanMessage("go")]}, config)
         assert returned["messages"][1].artifact == Approved("x")
         assert graph.get_state(config).values["messages"][1].artifact == Approved("x")
+
+
+@pytest.mark.parametrize("count", [1, 3, 40])
+def test_texts_that_are_no_unicode_are_stored_wherever_they_stand(count: int) -> None:
+    """As a model's answer that was cut within a character leaves them."""
+    with HoldfastSaver.open("memory:") as saver:
+        odd = "\ud83d"
+        messages: list[Any] = [HumanMessage(odd, id=f"{n}{odd}") for n in range(count)]
+        config: Any = {"configurable": {"thread_id": "one", "checkpoint_ns": ""}}
+        config = put(saver, config, messages, 1)
+        messages.append(ToolMessage("r", tool_call_id=odd, id=odd, artifact={odd: [{odd: odd}]}))
+        put(saver, config, messages, 2)
+        assert stored(saver) == messages
+
+
+def test_an_id_that_is_no_unicode_goes_through_a_graph() -> None:
+    def echo(_: MessagesState) -> dict[str, Any]:
+        return {"messages": [HumanMessage("go", id="b\ud83d")]}
+
+    builder = StateGraph(MessagesState).add_node(echo).add_edge(START, "echo")
+    with HoldfastSaver.open("memory:") as saver:
+        graph: Any = builder.compile(checkpointer=saver)
+        config: Any = {"configurable": {"thread_id": "one"}}
+        returned = graph.invoke({"messages": [HumanMessage("go", id="a\ud83d")]}, config)
+        assert graph.get_state(config).values == returned

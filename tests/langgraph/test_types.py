@@ -259,6 +259,7 @@ KEPT: dict[str, Any] = {
     "secret": SecretStr("hush"),
     "mappings": [OrderedDict(b=1, a=(2,)), Counter("aab"), defaultdict(list, a=[1]),
                  defaultdict(None, {1: 2})],
+    "texts that are no Unicode for keys": [{"\ud800": {"\ud83d": 1}}, {"a": 1, "\udfff": 2}],
     "odd keys": {(1, 2): "t", None: 1, True: 2, Colour.RED: 3, Word.HI: 4, 1.5: 5, 2**70: 6,
                  "\ud800": 7, b"x": 8},
     "subclasses": [Text("t"), Number(3), Bag({(1,): 2, "a": Bag()}), Row([1, Row()])],

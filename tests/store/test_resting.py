@@ -269,6 +269,33 @@ def test_what_came_beside_a_pruning_that_was_killed_is_forgotten(
     assert store.verify().findings == []
 
 
+def test_who_rests_keeps_no_pruning_alive_that_was_killed(
+    plain: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who prunes next waits while somebody is seen at work, and that is not who rests on it."""
+    monkeypatch.setattr(pruners, "TERM", 0.3)
+    resting(plain)
+    store = plain.open()
+    b = store.agent("b")
+    Pruner(b._handle.history.points.line().ledger).take()
+    done = threading.Event()
+
+    def rest() -> None:
+        checkpoints = Checkpoints(plain.open().agent("a"))
+        for number in range(100):
+            checkpoints.create(f"more {number}", depends_on=["agent:b"])
+            if done.wait(0.05):
+                return
+
+    beside = threading.Thread(target=rest)
+    beside.start()
+    Retention(store).run(b)
+    waited = beside.is_alive()
+    done.set()
+    beside.join()
+    assert waited, "it was waited for the last of them"
+
+
 COMMITS = 8
 """More than a run of these tests makes."""
 

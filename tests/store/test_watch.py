@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import tracemalloc
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -24,9 +25,11 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.storage.wrappers import Counting
+from holdfast.store.commit.change import build_change
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
 from holdfast.store.read import watch as watching
+from holdfast.store.rules.gates import Operation
 
 
 def keys_of(entries: list[Entry]) -> list[tuple[str, ...]]:
@@ -420,6 +423,32 @@ def test_entries_of_other_scopes_are_not_even_read(plain: Place) -> None:
     counting.reset()
     assert list(watch) == []
     assert counting.calls["scan"] < 50
+
+
+class Rows(Counting):
+    """Counts the records that are asked for by their keys."""
+
+    asked = 0
+
+    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        self.asked += len(keys)
+        return super().get(keys)
+
+
+def test_commits_of_many_scopes_are_read_once(plain: Place) -> None:
+    """Read ahead is only what is given before the next pause: the rest would be read anew."""
+    store = plain.open()
+    position, core = store.position(), store._core
+    for number in range(40):
+        states = [store.agent(str(scope)) for scope in range(100)]
+        asked = [(one.scope, "main", [Operation("set", "k", number)], {}, None) for one in states]
+        tickets = [core.submit(build_change(core, [one])) for one in asked]
+        core.committer.drive(tickets[-1])
+    counting = Rows(plain.storage())
+    reader = sync.Store(StoreHandle(open_core(plain.url, storage=counting, **plain.options())))
+    with reader:
+        assert len(list(reader.watch(since=position, timeout=0))) == 4000
+        assert counting.asked < 3 * 4000
 
 
 # ---- how it ends ---------------------------------------------------------------------------

@@ -109,7 +109,8 @@ class Parts:
 
     def _item(self, rest: Typed, id: _Id, data: bytes) -> Any:
         """What is stored of a message; mostly the bytes by which it was told from others."""
-        whole = _PAIR + data + self._codec.encode(id[0]) if id else data
+        encode, plain = self._codec.encode, self._codec.plain  # an id may have lone surrogates
+        whole = _PAIR + data + encode(plain(id[0])) if id else data
         if self.atom is not None and len(whole) <= WHOLE:
             return self.atom(whole)
         return [rest, *id] if id else rest

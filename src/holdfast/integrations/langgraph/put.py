@@ -431,7 +431,10 @@ class Draft:
         plain = self._exact and record.more is None and type(found[7]) is list and found[4][0]
         if make is None or not plain or type(record.v) is not int or type(record.ts) is not str:
             return found
-        data = self.thread.core.codec.encode(found)
+        try:
+            data = self.thread.core.codec.encode(found)
+        except (OverflowError, UnicodeEncodeError):  # an id of a message may be no Unicode
+            return found
         return make(data) if len(data) <= WHOLE else found
 
     # channels

@@ -188,7 +188,7 @@ class _Apart:
         if kind in _SCALARS:
             return value
         if kind is dict:
-            if all(type(key) is str or _is_short(key) for key in value):
+            if all(map(_is_key, value)):
                 return {
                     key: part if type(part) in _SCALARS else self._part(key, part)
                     for key, part in value.items()
@@ -241,9 +241,14 @@ class _Apart:
         return True, Typed(found.name, 1, self.any(found.apart(value)))
 
 
-def _is_short(key: Any) -> bool:
-    """Whether it is a number that the core takes for the key of a mapping."""
-    return type(key) is int and _LOW <= key <= _HIGH
+def _is_key(key: Any) -> bool:
+    """Whether the core takes it for the key of a mapping: no text with lone surrogates."""
+    if type(key) is not str:
+        return type(key) is int and _LOW <= key <= _HIGH
+    try:
+        return key.isascii() or bool(key.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 class _Built:

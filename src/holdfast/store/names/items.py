@@ -312,8 +312,8 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep removed: keys that have expired, values that were never finished, and rows of
-    scopes whose erase was not waited for or cut short."""
+    """What a sweep removed: keys that have expired, values that were never finished, and what is
+    left of scopes and subjects whose erase was not waited for or cut short."""
 
     uploads: int
     rows: int
@@ -323,7 +323,7 @@ class Swept:
     keys: int = 0
     """Expired keys."""
     erased: int = 0
-    """Erased scopes whose rows were still there."""
+    """Erased scopes whose rows were still there, and subjects whose keys were."""
     damaged: tuple[str, ...] = ()
     """Scopes that could not be swept, because something of them cannot be read."""
 

@@ -228,14 +228,14 @@ class Follower:
             raise
 
     def read_ahead(self, row: Row, tail: Tail) -> None:
-        """Read what `row` will ask for, of this row and of the next ones, at once: entries that are
-        alone in their commit."""
+        """Read at once what `row` and the next ones, up to a pause, name alone of a timeline."""
+        named = chain(row[2], tail.held(row[0]))
+        mine = (one for one in named if one.entries == 1 and self._wanted(one))
         keys: list[bytes] = []
-        for item in chain(row[2], tail.held(row[0])):
-            if item.entries == 1 and self._wanted(item):
-                keys.append(rows.entry(rows.line(b"E", item.scope, item.timeline), item.first))
-                if keys[0] in self.ahead:
-                    return
+        for one in islice(mine, ENTRIES):
+            keys.append(rows.entry(rows.line(b"E", one.scope, one.timeline), one.first))
+            if keys[0] in self.ahead:
+                return
         found = self.core.storage.get(keys) if keys else []
         self.ahead = {key: row for key, row in zip(keys, found, strict=True) if row is not None}
         self._standing.clear()

@@ -10,7 +10,7 @@ Erasing one: 1. One commit swaps the cell to say so and puts a tombstone. Every 
 for a subject expects its cell as it was, so that nobody writes under the key from then on, also
 not who has it in memory; and readers look for the tombstone whenever others have committed.
 2. The key leaves the ring, which notes the id, and the engine's log. 3. The cell goes: a subject of
-the same name is another one. Cut short, whoever erases or needs the name next goes on.
+the same name is another one. Cut short, whoever erases or needs the name next, or sweeps, goes on.
 """
 
 from __future__ import annotations
@@ -349,6 +349,18 @@ class Subjects:
         removed, settled = again(step, _OTHERS)
         still = _STILL_OPEN if settled else (*_STILL_OPEN, IN_LOGS)
         return ErasedSubject(name, removed > 0, still)
+
+    def finish(self) -> int:
+        """Finish what somebody began to erase, whoever that was; how many subjects those were."""
+        ring, done = self.core.ring, 0
+        for key, cell in self.cells() if ring is not None else ():
+            assert ring is not None
+            with suppress(Conflict, DamagedRecordError):  # finished meanwhile; or `verify` names it
+                named = self.read(key, cell)
+                if named.erasing:
+                    self._erase(ring, key, cell, named)
+                    done += 1
+        return done
 
     def _erase(self, ring: Ring, key: bytes, cell: bytes, named: _Named) -> tuple[int, bool]:
         """Erase the subject of a cell; `Conflict` if it has changed.

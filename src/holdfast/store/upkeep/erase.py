@@ -108,11 +108,13 @@ def _refuse_held(main: LineHandle) -> None:
 
 
 def finish_erasures(handle: StoreHandle) -> tuple[int, int, int]:
-    """Drop what erasing has left where a tombstone is: how many scopes, rows and bytes.
+    """Drop what erasing scopes and subjects has left: how many those were, rows and bytes.
 
     One that was made since under the same name is left alone.
     """
     scopes = count = size = 0
+    handle.core.leases.stand()  # the ring expects none
+    subjects = handle.core.subjects.finish()
     for life in [life for _, life in _lives(handle.core, b"D") if rowkinds.ERASED in life]:
         if rowkinds.THERE in life:
             name = _decode(handle.core.open_row(*life[rowkinds.THERE]))[0]
@@ -121,7 +123,7 @@ def finish_erasures(handle: StoreHandle) -> tuple[int, int, int]:
             scopes, count, size = scopes + 1, count + work.rows, size + work.bytes
     if scopes:
         handle.core.settle()
-    return scopes, count, size
+    return scopes + subjects, count, size
 
 
 def _lives(core: Core, low: bytes) -> Iterator[tuple[bytes, _Life]]:

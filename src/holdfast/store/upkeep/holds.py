@@ -340,9 +340,11 @@ TOKEN = 16
 """Bytes that say who prunes a scope, at the beginning of its cell: see `prune.Pruner`."""
 
 
-def counted(held: bytes) -> bytes:
-    """Such a cell with one more in its count: somebody came to rest on the scope, or goes on."""
-    return held[:TOKEN] + (int.from_bytes(held[TOKEN:], "big") + 1).to_bytes(8, "big")
+def counted(held: bytes, *, beat: bool = False) -> bytes:
+    """Such a cell with one more in its count: somebody came to rest on the scope; or who prunes it
+    goes on (`beat`), which the upper half counts."""
+    more = 1 << 32 if beat else 1
+    return held[:TOKEN] + (int.from_bytes(held[TOKEN:], "big") + more).to_bytes(8, "big")
 
 
 def rest_on(core: Core, stage: Stage, line: Timeline, sequence: int, anchors: int) -> None:

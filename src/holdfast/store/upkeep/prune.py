@@ -580,7 +580,7 @@ class _Pruning:
 # ---- pruner -------------------------------------------------------------------------------------
 # Who prunes a scope now, as a cell says, and who is told when something comes to rest on it.
 #
-# One prunes at a time. Others wait for it as long as they see it at work: its cell holds a count
+# One prunes at a time. Others wait for it as long as they see it at work: its cell holds a beat
 # that goes up with its commits, and beside long work without any. Where the cell stands still for
 # `TERM` seconds, by the clock of who waits, or says that it was given up, it is taken over. Nothing
 # rests on that wait: whoever lost the cell is told by its next commit, and nothing is wrong.
@@ -597,9 +597,9 @@ NOBODY = bytes(TOKEN)
 class Pruner:
     """The right to prune a scope; whoever takes it next takes it away.
 
-    Its cell holds a random token(16), and behind that a count(8), which goes up while it works, and
-    when somebody came to rest on the scope (`holds`), for what was found to be needed before that
-    may no longer be all.
+    Its cell holds a random token(16), and behind that a beat(4), which goes up while it works, and
+    a count(4), how often somebody came to rest on the scope (`holds`): what was found to be needed
+    before that may no longer be all.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -642,8 +642,8 @@ class Pruner:
             held = cell_at(self._storage, self.key)
             if held is None or self._is_mine(held) or held.startswith(NOBODY):
                 return held
-            if held != shown:
-                since, shown = time.monotonic(), held
+            if held[: TOKEN + 4] != shown:  # not what somebody counted who came to rest on it
+                since, shown = time.monotonic(), held[: TOKEN + 4]
             elif time.monotonic() - since > TERM:
                 return held
             safe_point()
@@ -679,7 +679,7 @@ class Pruner:
         batch.absent.append(self._ledger.tombstone)
         asked = batch.cells
         for _ in range(ATTEMPTS):
-            new = counted(self.cell) if self._is_due() else self.cell
+            new = counted(self.cell, beat=True) if self._is_due() else self.cell
             batch.cells = [*asked, (self.key, self.cell, None if leave else new)]
             try:
                 commit_beside(self._storage, batch)
