@@ -81,6 +81,8 @@ class EventBatch(Struct):
     events: bytes
     """Lists of their fields, encoded: events are written and read by the batch, and many values
     in one take twice the time of one value."""
+    time: float
+    """Of the first of them."""
     correlations: list[str]
     sessions: list[str]
 
