@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -23,7 +22,13 @@ from inspect import signature
 from typing import Any, Self, TypeVar
 
 from holdfast.errors import InvalidInputError, MissingError, RuntimeStartError
-from holdfast.store.names.arguments import check_function, check_seconds, check_text, listed
+from holdfast.store.names.arguments import (
+    by_name,
+    check_function,
+    check_seconds,
+    check_text,
+    listed,
+)
 from holdfast.store.names.cause import Cause
 from holdfast.store.names.items import Page
 from holdfast.store.names.scope import Scope
@@ -86,7 +91,13 @@ API: Mapping[str, Mapping[str, str]] = {
 there, in its order, and those that have another name there."""
 
 
-def answer_of(module: Any, usage: str) -> Handler:
+def answers_of(module: Any) -> dict[str, Handler]:
+    """What answers the names of the API that are known of the class of a module."""
+    known = API.get(type(module).__name__, {})
+    return {name: _answer(module, usage) for name, usage in known.items()}
+
+
+def _answer(module: Any, usage: str) -> Handler:
     """What answers a name of the API. Calls of a queue are those of the one of `queue_name`."""
     method, *words = usage.split()
     places = [word for word in words if "=" not in word]
@@ -153,19 +164,16 @@ class Runtime:
         """What `system:context` hands to all modules; they may add to it in `startup`."""
         self.phase = ""
         """The last phase that was entered."""
-        self.history: list[tuple[str, str, float]] = []
-        """(phase, module, seconds) of all that was done."""
         self._timeout = timeout
         self._handlers: dict[str, list[tuple[int, Handler]]] = {}
         self._begun: list[Any] = []
         self._over = asyncio.Event()
         self._kept: Any = None
         for module in self.modules:  # it answers by its marked methods, and by names known of it
-            kind = type(module)
-            for name, usage in API.get(kind.__name__, {}).items():
-                self._add(name, answer_of(module, usage))
-            for attribute in dir(kind):
-                marked = getattr(getattr(kind, attribute, None), "__handles__", None)
+            for name, function in answers_of(module).items():
+                self._add(name, function)
+            for attribute in dir(type(module)):
+                marked = getattr(getattr(type(module), attribute, None), "__handles__", None)
                 if marked is not None:
                     self._add(marked[0], getattr(module, attribute), marked[1])
 
@@ -197,21 +205,15 @@ class Runtime:
         is not what it takes.
         """
         check_text(name, "the name of an event", 200, least=1)
-        if data is not None and not isinstance(data, Mapping):
-            raise InvalidInputError(f"{name} takes a mapping of parameters")
-        answer = None
+        given, answer = by_name(data, name), None
         for _, function in known_of(self._handlers, name):
             try:
-                found = await _awaited(function(dict(data or {})))
+                found = await _awaited(function(dict(given)))
             except InvalidInputError as error:
                 error.add_note(f"sent as {name}")
                 raise
             answer = found if found is not None else answer
         return plain_of(answer)
-
-    def names(self) -> list[str]:
-        """All names that are answered."""
-        return sorted(self._handlers)
 
     # phases
 
@@ -238,17 +240,13 @@ class Runtime:
 
     async def _lead(self, phase: str, module: Any) -> None:
         """Let one module do its part of a phase, in bounded time."""
-        name, own = name_of(module), phase.removeprefix("system:")
-        function = getattr(module, own, None) or getattr(module, USUAL.get(phase, ""), None)
+        function = getattr(module, phase.removeprefix("system:"), None)
+        given = [self.shared if phase == CONTEXT else self]
+        if function is None:
+            function, given = getattr(module, USUAL.get(phase, ""), None), []
         if function is None:
             return
-        takes = [
-            one
-            for one in signature(function).parameters.values()
-            if one.kind is not one.VAR_KEYWORD and one.default is one.empty
-        ]
-        given = [self.shared if phase == CONTEXT else self] if takes else []
-        begun = time.monotonic()
+        given = given[: len(signature(function).parameters)]  # it need not take what it is given
         try:
             async with asyncio.timeout(self._timeout):
                 await _awaited(function(*given))
@@ -256,9 +254,9 @@ class Runtime:
             said = f"failed with {type(error).__name__}: {error}"
             if isinstance(error, TimeoutError):
                 said = f"took longer than {self._timeout:g} s"
+            name = name_of(module)
             text = f"{phase}: the module {name} {said}"
             raise RuntimeStartError(text, name, phase) from error
-        self.history.append((phase, name, time.monotonic() - begun))
 
     async def _tell(self, phase: str) -> None:
         """Tell handlers of a phase, and the log."""
