@@ -2115,8 +2115,8 @@ BUGS = (
     Bug(
         "what does not fit uses up the limit of an observer",
         "runtime/observations.py",
-        "        if self._fits is not None and not self._fits(data):\n",
-        "        if not self.limiter.allow(now) or (self._fits and not self._fits(data)):\n",
+        "        if match is not None and not match.fits(data):\n",
+        "        if not asked.rate_limit.allow(now) or (match and not match.fits(data)):\n",
         "tests/runtime/test_observations.py::test_filters_are_asked_in_their_order",
     ),
     Bug(

@@ -102,7 +102,7 @@ def test_a_block_is_told_when_it_begins_and_how_it_ends(world: World) -> None:
 @pytest.mark.spec("X35")
 def test_both_agents_must_exist(world: World) -> None:
     for observer, target in (("critic", "nobody"), ("nobody", "writer")):
-        with pytest.raises(MissingError, match="there is no entity nobody"):
+        with pytest.raises(MissingError, match="has no entity nobody"):
             world.observations.subscribe(observer, target)
     assert world.observations.list() == []
     assert world.entities.count(module.TYPE) == 0
