@@ -14,10 +14,9 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 from datetime import datetime
 from difflib import get_close_matches
-from functools import partial
 from inspect import signature
 from typing import Any, Self, TypeVar
 
@@ -79,12 +78,6 @@ API: Mapping[str, Mapping[str, str]] = {
         "observation:query": "query",
         "observation:replay": "replay",
         "observation:analyze": "analyze what=analysis_type",
-    },
-    "Requests": {
-        "completion:submit": "submit session_id request",
-        "completion:active": "active",
-        "completion:waiting": "waiting session_id",
-        "completion:sessions": "sessions",
     },
 }
 """What the modules of a daemon answer, by their class: the method, the parameters that must be
@@ -166,9 +159,9 @@ class Runtime:
         """The last phase that was entered."""
         self._timeout = timeout
         self._handlers: dict[str, list[tuple[int, Handler]]] = {}
-        self._begun: list[Any] = []
+        self._ends = AsyncExitStack()
+        """What ends all that has begun, the last first; what fails keeps no other from ending."""
         self._over = asyncio.Event()
-        self._kept: Any = None
         for module in self.modules:  # it answers by its marked methods, and by names known of it
             for name, function in answers_of(module).items():
                 self._add(name, function)
@@ -220,23 +213,25 @@ class Runtime:
     async def __aenter__(self) -> Self:
         try:
             for phase in (STARTUP, CONTEXT, READY):
-                await self._enter(phase, self.modules)
+                self.phase = phase
+                for module in self.modules:
+                    if phase == STARTUP:  # also one that fails half-way has something to end
+                        self._ends.push_async_callback(self._lead, SHUTDOWN, module)
+                    await self._lead(phase, module)
+                await self._tell(phase)
             await self._restore()
         except BaseException:  # also a cancelled start: what had begun is ended
-            await self._end()
+            await self.__aexit__()
             raise
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await self._end()
-
-    async def _enter(self, phase: str, modules: Iterable[Any]) -> None:
-        self.phase = phase
-        for module in modules:
-            if phase == STARTUP:
-                self._begun.append(module)  # also one that fails half-way has something to end
-            await self._lead(phase, module)
-        await self._tell(phase)
+        self.phase = SHUTDOWN
+        self._ends.push_async_callback(self._tell, SHUTDOWN)
+        try:
+            await self._ends.aclose()
+        finally:
+            self._over.set()
 
     async def _lead(self, phase: str, module: Any) -> None:
         """Let one module do its part of a phase, in bounded time."""
@@ -276,28 +271,9 @@ class Runtime:
             if hasattr(one, "collect") and hasattr(one, "restore")
         }
         if taking:
-            self._kept = ShutdownCheckpoints(
-                self.store, list(taking), signals=(), participants=taking
-            )
-            await self._kept.__aenter__()
-
-    async def _end(self) -> None:
-        """End all that had begun, the last first; one that fails keeps no other from ending."""
-        self.phase = SHUTDOWN
-        failed: list[BaseException] = []
-        ends: list[Callable[[], Awaitable[Any]]] = [partial(self._tell, SHUTDOWN)]
-        if self._kept is not None:
-            ends.insert(0, partial(self._kept.__aexit__, None, None, None))
-        ends += [partial(self._lead, SHUTDOWN, one) for one in reversed(self._begun)]
-        self._kept, self._begun = None, []
-        for end in ends:
-            try:
-                await end()
-            except Exception as error:
-                failed.append(error)
-        self._over.set()
-        if failed:
-            raise failed[0]
+            scopes = list(taking)
+            kept = ShutdownCheckpoints(self.store, scopes, signals=(), participants=taking)
+            await self._ends.enter_async_context(kept)
 
     def stop(self) -> None:
         """Let `forever` return; of this event loop's thread."""
@@ -306,16 +282,12 @@ class Runtime:
     async def forever(self) -> None:
         """Wait for `stop`, SIGTERM or SIGINT."""
         loop = asyncio.get_running_loop()
-        taken = []
-        for number in (signal.SIGTERM, signal.SIGINT):
-            with suppress(RuntimeError, ValueError):  # not in the main thread, or not on Windows
-                loop.add_signal_handler(number, self._over.set)
-                taken.append(number)
-        try:
+        with ExitStack() as taken:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                with suppress(RuntimeError, ValueError):  # not in the main thread, or on Windows
+                    loop.add_signal_handler(number, self._over.set)
+                    taken.callback(loop.remove_signal_handler, number)
             await self._over.wait()
-        finally:
-            for number in taken:
-                loop.remove_signal_handler(number)
 
 
 def name_of(module: Any) -> str:
