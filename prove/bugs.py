@@ -2063,7 +2063,7 @@ BUGS = (
     Bug(
         "a relationship that is overlooked by a deletion",
         "runtime/entities.py",
-        "                page.beside(self._links).put(id, LinkRecord(True))\n",
+        "                page.change.set(LINKED.prefix + id, True)\n",
         "                pass\n",
         "tests/runtime/test_entities.py"
         "::test_a_relationship_made_just_before_an_end_is_deleted_goes_with_it",

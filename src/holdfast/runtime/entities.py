@@ -31,7 +31,6 @@ from holdfast.runtime.runtime_records import (
     LINKED,
     RELATIONS,
     EntityRecord,
-    LinkRecord,
     RelationRecord,
     iso,
     pair_of,
@@ -119,7 +118,6 @@ class Entities:
     def __init__(self, state: View) -> None:
         self._entities = Book(state, ENTITIES, EntityRecord)
         self._relations = Book(state, RELATIONS, RelationRecord)
-        self._links = Book(state, LINKED, LinkRecord)
         self._state = state
         self._reader = handle_of(state).reader
         self._scope = self._reader.scope
@@ -208,8 +206,7 @@ class Entities:
         def note(page: BookPage[EntityRecord]) -> bool:
             # First what a relationship would change that comes meanwhile, then those that are
             # there: so none is overlooked, and none stays behind.
-            links = page.beside(self._links)
-            links.exists(id)
+            page.change.exists(LINKED.prefix + id)
             if not page.exists(id):
                 return False
             relations = page.beside(self._relations)
@@ -221,7 +218,7 @@ class Entities:
                     )
                 relations.delete(f"{one.from_id}/{one.type}/{one.to_id}")
             page.delete(id)
-            links.delete(id)
+            page.change.delete(LINKED.prefix + id)
             return True
 
         return self._entities.step(note, reason="entity deleted")
@@ -321,9 +318,8 @@ class Entities:
 
         def note(page: BookPage[EntityRecord]) -> RelationRecord:
             for id in (from_id, to_id):
-                if not page.exists(id):
-                    self._must(id, None)
-                page.beside(self._links).put(id, LinkRecord(True))
+                self._must(id, page.get(id))
+                page.change.set(LINKED.prefix + id, True)
             relations = page.beside(self._relations)
             before = relations.get(key)
             made = before.created_at if before is not None else now
@@ -533,11 +529,9 @@ class _Present(Range):
 
 def fits(properties: Mapping[str, Any], name: str, condition: Any) -> bool:
     """Whether a property is what is asked for; types count."""
-    if condition is None:
-        return name not in properties
-    if name not in properties:
-        return False
-    value = properties[name]
+    value = properties.get(name)
+    if value is None or condition is None:
+        return value is condition
     term = encode_term(value)
     if isinstance(condition, Range | Begins):
         low, high = condition.bounds

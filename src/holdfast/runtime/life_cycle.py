@@ -5,8 +5,8 @@ async with runtime:
     await runtime.forever()
 
 A module is any object. What it has of `startup(runtime)`, `context(shared)`, `ready(runtime)` and
-`shutdown(runtime)`, plain or async, is called in that order; `@runtime.on("name")` and methods that
-are marked with `@handles("name")` answer what is sent by name.
+`shutdown(runtime)`, plain or async, is called in that order; methods that are marked with
+`@handles("name")` answer what is sent by name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextlib import AsyncExitStack, ExitStack, suppress
 from datetime import datetime
 from difflib import get_close_matches
 from inspect import signature
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from holdfast.errors import InvalidInputError, MissingError, RuntimeStartError
 from holdfast.store.names.arguments import (
@@ -28,7 +28,6 @@ from holdfast.store.names.arguments import (
     check_text,
     listed,
 )
-from holdfast.store.names.cause import Cause
 from holdfast.store.names.items import Page
 from holdfast.store.names.scope import Scope
 from holdfast.store.store_async import Store
@@ -40,7 +39,6 @@ USUAL = {STARTUP: "start", SHUTDOWN: "stop"}
 """What stands for a phase of Holdfast's own modules, which are started and stopped."""
 PRIORITIES = ("highest", "high", "normal", "low", "lowest")
 Handler = Callable[[Mapping[str, Any]], Any]
-_T = TypeVar("_T")
 
 API: Mapping[str, Mapping[str, str]] = {
     "Entities": {
@@ -115,7 +113,7 @@ def _answer(module: Any, usage: str) -> Handler:
     return answer
 
 
-def known_of(handlers: Mapping[str, _T], name: str) -> _T:
+def known_of(handlers: Mapping[str, Any], name: str) -> Any:
     """What answers a name, of those that are known."""
     if name not in handlers:
         near = get_close_matches(name, handlers, 1)
@@ -125,7 +123,12 @@ def known_of(handlers: Mapping[str, _T], name: str) -> _T:
 
 
 def handles(name: str, *, priority: str = "normal") -> Callable[[Any], Any]:
-    """Mark a method of a module as what answers a name: `method(data)`, plain or async."""
+    """Mark a method of a module as what answers a name, or is told of a phase: `method(data)`,
+    plain or async.
+
+    Those of a higher priority are called first; the answer is that of the last one that gives
+    something.
+    """
     check_text(name, "the name of an event", 200, least=1)
     if priority not in PRIORITIES:
         raise InvalidInputError(f"priority is {', '.join(PRIORITIES)}")
@@ -171,21 +174,6 @@ class Runtime:
                     self._add(marked[0], getattr(module, attribute), marked[1])
 
     # handlers
-
-    def on(self, name: str, *, priority: str = "normal") -> Callable[[Any], Any]:
-        """Have a function answer a name, or be told of a phase: `function(data)`, plain or async.
-
-        Those of a higher priority are called first; the answer is that of the last one that gives
-        something.
-        """
-        handles(name, priority=priority)  # refuses the same
-
-        def add(function: Any) -> Any:
-            check_function(function, "a handler")
-            self._add(name, function, priority)
-            return function
-
-        return add
 
     def _add(self, name: str, function: Handler, priority: str = "normal") -> None:
         known = [*self._handlers.get(name, ()), (PRIORITIES.index(priority), function)]
@@ -302,8 +290,6 @@ async def _awaited(answer: Any) -> Any:
 
 def plain_of(thing: Any) -> Any:
     """A result as plain data: times as numbers, and as text under a name with `_iso`."""
-    if isinstance(thing, Cause | Scope):
-        return str(thing)
     if isinstance(thing, datetime):
         return thing.isoformat()
     if isinstance(thing, Page):

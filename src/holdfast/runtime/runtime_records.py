@@ -27,7 +27,7 @@ ENTITIES = Owned("$entity/")
 RELATIONS = Owned("$relation/")
 """FROM/TYPE/TO: the relationship of that type between two entities."""
 LINKED = Owned("$linked/", merge=Owned.WHOLE)
-"""Set anew with each relationship of an entity, so that its deletion notices one that comes
+"""True, set anew with each relationship of an entity, so that its deletion notices one that comes
 meanwhile: relationships of one entity are made side by side, and none waits for another."""
 
 
@@ -53,12 +53,6 @@ class RelationRecord(Struct):
     ends: list[str]
     created_at: float
     metadata: dict[str, Any] = {}
-
-
-class LinkRecord(Struct):
-    """That an entity got a relationship; that it is set anew is what counts."""
-
-    linked: bool
 
 
 def pair_of(name: str, value: Any) -> str | None:
