@@ -12,6 +12,7 @@ are declared with the first of them find entities by any property, and relations
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -288,12 +289,13 @@ class Entities:
             found = ((one.type, one.metadata) for one in self.relationships(type=type))
         else:
             raise InvalidInputError("target is entities, or relationships without where")
-        counts: dict[Any, int] = {}
+        if group_by is None:
+            return sum(1 for _ in found)
+        counts: Counter[Any] = Counter()
         for kind, properties in found:
-            name = kind if group_by in (None, "type") else properties.get(group_by)
-            name = name if encode_term(name) is not None else str(name)
-            counts[name] = counts.get(name, 0) + 1
-        return counts if group_by is not None else sum(counts.values())
+            name = kind if group_by == "type" else properties.get(group_by)
+            counts[name if encode_term(name) is not None else str(name)] += 1
+        return dict(counts)
 
     # relationships
 
@@ -389,18 +391,14 @@ class Entities:
         passed: dict[tuple[str, str, str], Relationship] = {}
         edge = [start]
         for _ in range(depth):
-            beyond: dict[str, None] = {}
-            for id in edge:
-                for one in self._near(id, direction):
-                    if wanted is None or one.type in wanted:
-                        passed[one.from_id, one.type, one.to_id] = one
-                        beyond[one.to_id if one.from_id == id else one.from_id] = None
-            edge = [id for id in beyond if id not in reached]
+            near = [one for id in edge for one in self._near(id, direction)]
+            some = [one for one in near if wanted is None or one.type in wanted]
+            passed |= {(one.from_id, one.type, one.to_id): one for one in some}
+            ends = dict.fromkeys(end for one in some for end in (one.from_id, one.to_id))
+            edge = [id for id in ends if id not in reached]
             reached |= dict.fromkeys(edge)
-        found = {}
-        if include_entities:
-            records = ((id, self._entities.get(id)) for id in reached)
-            found = {id: self._shown(id, one) for id, one in records if one is not None}
+        asked = reached if include_entities else ()
+        found = {id: self._shown(id, one) for id in asked if (one := self._entities.get(id))}
         return Graph(tuple(reached), tuple(passed.values()), found)
 
     def _near(self, id: str, direction: str) -> Iterator[Relationship]:

@@ -47,7 +47,7 @@ from holdfast.store.names.arguments import (
     check_seconds,
     check_text,
 )
-from holdfast.store.names.background import Background
+from holdfast.store.names.background import Background, Closable
 from holdfast.store.names.face import Steps, ends, faced, here, led, wait, writes
 from holdfast.store.names.patterns import Patterns
 from holdfast.store.state import declare
@@ -392,25 +392,24 @@ class Events:
 
     def session_events(self, session: str, *, limit: int | None = 100) -> list[Event]:
         """The events of a session that are stored, oldest first."""
-        check_text(session, "the session", 200, least=1)
         check_limit(limit)
-        found = self._found("session", session)
-        return [one for one in found if one.session_id == session][:limit]
+        return self._found("session", session)[:limit]
 
     def chain(self, correlation: str) -> EventChain:
         """The events of a correlation that are stored, with their types and how long they took."""
-        check_text(correlation, "the correlation", 200, least=1)
-        found = self._found("correlation", correlation)
-        mine = tuple(one for one in found if one.correlation_id == correlation)
+        mine = tuple(self._found("correlation", correlation))
         took = (mine[-1].timestamp - mine[0].timestamp) * 1000 if mine else 0.0
         kinds = tuple(dict.fromkeys(one.event_type for one in mine))
         return EventChain(correlation, mine, took, kinds)
 
-    def _found(self, lookup: str, value: str) -> list[Event]:
+    def _found(self, of: str, value: str) -> list[Event]:
+        """The events that are stored of a session, or of a correlation."""
+        check_text(value, f"the {of}", 200, least=1)
         self.flush()
-        page = found_by(self._book, lookup, {lookup: value})
-        found = [event for _, batch in page.items for event in self._events(batch)]
-        return sorted(found, key=lambda one: one.timestamp)
+        page = found_by(self._book, of, {of: value})
+        found = (event for _, batch in page.items for event in self._events(batch))
+        mine = [event for event in found if getattr(event, f"{of}_id") == value]
+        return sorted(mine, key=lambda one: one.timestamp)
 
     def _events(self, batch: EventBatch) -> list[Event]:
         return [_event(row) for row in self._core.codec.decode(batch.events)]
@@ -491,7 +490,7 @@ class Ring:
 
 
 @faced
-class EventSubscription:
+class EventSubscription(Closable):
     """Events as they come; what `Events.subscribe` gives."""
 
     def __init__(self, log: Events, patterns: Patterns, timeout: float | None) -> None:
@@ -505,11 +504,8 @@ class EventSubscription:
         self._over = False
 
     @here
-    def __enter__(self) -> EventSubscription:
-        return self
-
-    @here
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
+        """End it; who waits for an event has none."""
         self._over = True
 
     def __iter__(self) -> EventSubscription:

@@ -256,10 +256,9 @@ class Observations:
         if not source or name.startswith(OWN) or source not in self._by_target:
             return
         for info in self._wanting(source, name, event.data):
-            id = secrets.token_hex(6)
-            marks = {"stripped": list(event.stripped)} if event.stripped else {}
-            self._tell(info, "observe:begin", id, name, event.data, **marks)
-            self._tell(info, "observe:end", id, name, event.data, **marks)
+            id, gone = secrets.token_hex(6), list(event.stripped)
+            self._tell(info, "observe:begin", id, name, event.data, stripped=gone)
+            self._tell(info, "observe:end", id, name, event.data, stripped=gone)
         if name == "agent:terminated":
             self.ended(source)
 
