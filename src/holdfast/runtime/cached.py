@@ -17,6 +17,8 @@ from time import monotonic
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
+from msgspec import Struct, ValidationError, convert
+
 from holdfast.errors import (
     ConfigurationError,
     HoldfastError,
@@ -126,15 +128,14 @@ def _lines(path: Path) -> Iterable[dict[str, Any] | None]:
             yield value if isinstance(value, dict) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Composition:
+class Composition(Struct, frozen=True):
     """What a YAML file says: its name, type and tags, and all of it."""
 
-    name: str
-    type: str
-    tags: tuple[str, ...]
     path: Path
-    data: Mapping[str, Any]
+    data: MappingProxyType[str, Any]
+    name: str
+    type: str = ""
+    tags: tuple[str, ...] = ()
 
 
 class Compositions:
@@ -194,15 +195,11 @@ class Compositions:
 def _composition(path: Path) -> Composition | str:
     """What a file says, or what is wrong with it."""
     try:
-        data = read_yaml(path.read_text(), ConfigurationError)
-    except (HoldfastError, OSError, UnicodeDecodeError) as error:
+        data = MappingProxyType(read_yaml(path.read_text(), ConfigurationError))
+        said = {one: data[one] for one in ("name", "type", "tags") if one in data}
+        return convert({"name": path.stem, **said, "path": path, "data": data}, Composition)
+    except (HoldfastError, OSError, UnicodeDecodeError, TypeError, ValidationError) as error:
         return str(error)
-    if not isinstance(data, dict):
-        return "it is no mapping"
-    name, type, tags = data.get("name", path.stem), data.get("type", ""), data.get("tags", [])
-    if not isinstance(name, str) or not isinstance(type, str) or not isinstance(tags, list):
-        return "name and type are text, tags a list"
-    return Composition(name, type, tuple(map(str, tags)), path, MappingProxyType(data))
 
 
 def _folder(folder: str | os.PathLike[str]) -> Path:

@@ -238,16 +238,15 @@ class Requests:
         """
         check_seconds(timeout, "timeout")
         session, id = map(check_id, str(ticket).rpartition("/")[::2])
-        end = time.monotonic() + timeout if timeout is not None else None
+        end = time.monotonic() + (timeout if timeout is not None else inf)
         book, mailbox = self._book(session), self._mailbox(session)
 
         def answer() -> RequestRecord | Letter | None:
-            if (done := book.get(f"done/{id}")) is not None:
-                return done
-            return next((one for one in mailbox.set_aside() if one.id == id), None)
+            aside = (one for one in mailbox.set_aside() if one.id == id)
+            return book.get(f"done/{id}") or next(aside, None)
 
         while (found := answer()) is None:
-            left = end - time.monotonic() if end is not None else LOOK
+            left = end - time.monotonic()
             if left <= 0:
                 raise TimeoutError(f"{ticket} was not answered in time")
             yield wait(self._core.lanes.bell, lambda: answer() is not None, min(left, LOOK))
