@@ -35,8 +35,6 @@ from holdfast.store.names.face import calls, ends, faced, writes
 from holdfast.store.names.patterns import Expression, Patterns
 
 TYPE = "observation_subscription"
-OBSERVER, TARGET = "observer", "target"
-"""The relationships of a subscription to the two agents."""
 MOST_QUERIED = 1000
 QUEUE, BATCH, INTERVAL = 1000, 10, 0.1
 BREAKER = BreakerSettings(failures=5, window=300.0, open=60.0)
@@ -214,8 +212,8 @@ class Observations:
         told |= {"events": list(Patterns(events).texts), "filter": dict(filter or {})}
         info = ObserverInfo(f"sub_{secrets.token_hex(6)}", **told)
         made = self._entities.create(TYPE, told, id=info.id)
-        self._entities.relate(made, OBSERVER, info.observer)
-        self._entities.relate(made, TARGET, info.target)
+        for role in ("observer", "target"):
+            self._entities.relate(made, role, told[role])
         self._add(info)
         return info.id
 
@@ -335,13 +333,13 @@ class Observations:
     ) -> list[Event]:
         """Observations that were told (`observe:begin`), the newest first; 1,000 at most."""
         check_count(limit, "limit")
-        fit = Patterns(events).fit
+        fit, most = Patterns(events).fit, min(limit, MOST_QUERIED)
+        few = most if target is None and events == "*" else None  # else which is not known yet
+        told = self._log.query("observe:begin", client=observer, limit=few, reverse=True)
         found = (
-            one
-            for one in self._log.query("observe:begin", client=observer, limit=None, reverse=True)
-            if target in (None, one.data["target"]) and fit(one.data["event"])
+            one for one in told if target in (None, one.data["target"]) and fit(one.data["event"])
         )
-        return list(islice(found, min(limit, MOST_QUERIED)))
+        return list(islice(found, most))
 
     @writes
     def replay(
