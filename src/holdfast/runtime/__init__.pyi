@@ -348,7 +348,7 @@ class Requests:
         `RequestFailedError` if it has failed for good.
         """
     def active(self) -> dict[str, Request]:
-        """Requests that are at work in this process, by their ids."""
+        """Requests that are at work in this process, by their tickets."""
     async def waiting(self, session: str) -> list[Letter]:
         """Requests of a session that are not answered yet, also the one at work, which is first."""
     async def sessions(self) -> list[str]:
