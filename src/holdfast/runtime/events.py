@@ -181,8 +181,8 @@ class Events:
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._bell = Bell()
-        self._watching: Callable[[Event], None] | None = None
-        """Is told of each event, in the thread that emits it."""
+        self._watching: tuple[Callable[[Event], None], ...] = ()
+        """Are told of each event, in the thread that emits it."""
         self._mark, self._numbers = os.urandom(8).hex(), count()
         self._next_clean = 0.0
         self._background = Background(self._core, "holdfast-events", flush, self.flush, self.flush)
@@ -240,8 +240,8 @@ class Events:
         if waiting % self._batch == 0:
             self._background.wake()
         self._bell.ring()
-        if self._watching is not None:
-            self._watching(event)
+        for watching in self._watching:
+            watching(event)
         return event
 
     def _made(self, name: str, data: Any, client: str, correlation: str) -> tuple[Event, Raw]:

@@ -176,7 +176,7 @@ class Observations:
                 found += 1
             else:
                 self._entities.delete(entity)
-        self._log._watching = self._passed
+        self._watch(self._passed)
         if self._deliver is not None:
             self._background.start()
         self._log.emit("observation:restored", {"count": found})
@@ -186,8 +186,12 @@ class Observations:
     @ends
     def stop(self) -> None:
         """Observe no more, and deliver what waits; subscriptions stay as they are."""
-        self._log._watching = None
+        self._watch()
         self._background.stop()
+
+    def _watch(self, *mine: Callable[[Event], None]) -> None:
+        others = [one for one in self._log._watching if one != self._passed]
+        self._log._watching = (*others, *mine)
 
     # subscriptions
 
