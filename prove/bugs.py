@@ -2064,7 +2064,7 @@ BUGS = (
     Bug(
         "a relationship that is overlooked by a deletion",
         "runtime/entities.py",
-        "                page.beside(self._links).put(id, LinkRecord(True))\n",
+        "                page.change.set(LINKED.prefix + id, True)\n",
         "                pass\n",
         "tests/runtime/test_entities.py"
         "::test_a_relationship_made_just_before_an_end_is_deleted_goes_with_it",
@@ -2116,19 +2116,29 @@ BUGS = (
     Bug(
         "what does not fit uses up the limit of an observer",
         "runtime/observations.py",
-        "        if self._fits is not None and not self._fits(data):\n",
-        "        if not self.limiter.allow(now) or (self._fits and not self._fits(data)):\n",
+        "        if match is not None and not match.fits(data):\n",
+        "        if not asked.rate_limit.allow(now) or (match and not match.fits(data)):\n",
         "tests/runtime/test_observations.py::test_filters_are_asked_in_their_order",
     ),
     Bug(
         "what was kept is restored before all are ready",
         "runtime/life_cycle.py",
-        """                await self._enter(phase, self.modules)
+        """                self.phase = phase
+                for module in self.modules:
+                    if phase == STARTUP:  # also one that fails half-way has something to end
+                        self._ends.push_async_callback(self._lead, SHUTDOWN, module)
+                    await self._lead(phase, module)
+                await self._tell(phase)
             await self._restore()
 """,
         """                if phase == READY:
                     await self._restore()
-                await self._enter(phase, self.modules)
+                self.phase = phase
+                for module in self.modules:
+                    if phase == STARTUP:  # also one that fails half-way has something to end
+                        self._ends.push_async_callback(self._lead, SHUTDOWN, module)
+                    await self._lead(phase, module)
+                await self._tell(phase)
 """,
         "tests/runtime/test_life_cycle.py::test_what_was_kept_is_restored_once_and_only_when_all_are_ready",
     ),

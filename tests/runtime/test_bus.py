@@ -66,8 +66,8 @@ def test_nothing_is_kept_and_who_comes_again_subscribes_again() -> None:
 @pytest.mark.parametrize(("full", "left"), [("drop_oldest", [2, 3, 4]), ("drop_newest", [0, 1, 2])])
 def test_a_full_queue_drops_and_counts(full: str, left: list[int]) -> None:
     async def main() -> None:
-        bus = Bus(size=3, full=full)
-        async with bus.subscribe("x", name="slow") as slow, bus.subscribe("x", size=10) as wide:
+        bus, few = Bus(), {"size": 3, "full": full}
+        async with bus.subscribe("x", name="slow", **few) as slow, bus.subscribe("x") as wide:  # type: ignore[arg-type]
             got = [await bus.publish("x", n) for n in range(5)]
             assert got == ([2, 2, 2, 2, 2] if full == "drop_oldest" else [2, 2, 2, 1, 1])
             assert slow.dropped == 2
@@ -81,8 +81,8 @@ def test_a_full_queue_drops_and_counts(full: str, left: list[int]) -> None:
 @pytest.mark.spec("S126", "S68")
 def test_who_publishes_waits_for_room_and_for_nobody_who_is_gone() -> None:
     async def main() -> None:
-        bus = Bus(size=1)
-        async with bus.subscribe("x") as found:
+        bus = Bus()
+        async with bus.subscribe("x", size=1) as found:
             await bus.publish("x", 1)
             waits = asyncio.create_task(bus.publish("x", 2))
             await asyncio.sleep(0.05)
@@ -131,7 +131,7 @@ def test_a_request_has_the_first_reply() -> None:
 @pytest.mark.parametrize("given", [{"size": 0}, {"size": "1"}, {"full": "explode"}])
 def test_bad_input(given: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError):
-        Bus(**given)
+        Bus().subscribe("x", **given)
 
     async def main() -> None:
         bus = Bus()

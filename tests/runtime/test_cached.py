@@ -89,7 +89,7 @@ def test_conversations_are_found_in_the_files_of_sessions(tmp_path: Path, tickin
     said(tmp_path, "s2", {"timestamp": "2026-01-01T00:00:00Z"})
     (tmp_path / "notes.txt").write_text("no log")
     index = Conversations(tmp_path)
-    assert index.built_at is None, "built on first access"
+    assert index.index.built_at is None, "built on first access"
     assert [one.session for one in index.list()] == ["s1", "s2"]
     one = index.get("s1")
     assert (one.messages, one.first, one.last, one.unreadable) == (2, 1, 2, 0)
@@ -102,7 +102,7 @@ def test_conversations_are_found_in_the_files_of_sessions(tmp_path: Path, tickin
     assert index.get("s1").messages == 3
     assert (index.get("s3").first, index.get("s3").messages) == (None, 1)
     said(tmp_path, "s4", {})
-    index.refresh()
+    index.index.forget()
     assert index.get("s4").messages == 1
     with pytest.raises(MissingError, match="no log of the session 's5'"):
         index.get("s5")

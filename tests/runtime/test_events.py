@@ -459,6 +459,23 @@ def test_a_subscriber_pulls_what_comes_and_nobody_waits_for_it(store: sync.Store
         next(found)
 
 
+def test_a_subscription_ends_in_time_whatever_else_comes(store: sync.Store) -> None:
+    log, over = Events(store), threading.Event()
+
+    def others() -> None:
+        while not over.wait(0.01):
+            log.emit("b:x")
+
+    busy = threading.Thread(target=others)
+    busy.start()
+    begun = time.monotonic()
+    with log.subscribe("a:*", timeout=0.3) as found:
+        assert list(found) == []
+    over.set()
+    busy.join()
+    assert 0.3 <= time.monotonic() - begun < 10
+
+
 @pytest.mark.spec("S28", "X33")
 def test_a_subscription_hears_other_threads_and_tasks(plain: Place) -> None:
     async def main() -> None:

@@ -102,7 +102,7 @@ def test_a_block_is_told_when_it_begins_and_how_it_ends(world: World) -> None:
 @pytest.mark.spec("X35")
 def test_both_agents_must_exist(world: World) -> None:
     for observer, target in (("critic", "nobody"), ("nobody", "writer")):
-        with pytest.raises(MissingError, match="there is no entity nobody"):
+        with pytest.raises(MissingError, match="has no entity nobody"):
             world.observations.subscribe(observer, target)
     assert world.observations.list() == []
     assert world.entities.count(module.TYPE) == 0
@@ -383,3 +383,18 @@ def test_made_from_what_it_is_made_of(world: World) -> None:
     with pytest.raises(InvalidInputError, match="same face"):
         Observations(world.entities, "log")  # type: ignore[arg-type]
     assert isinstance(next(iter(world.observations._infos()), None), ObserverInfo | None)
+
+
+def test_two_fleets_are_observed_through_one_log(world: World) -> None:
+    fleet = Entities(world.store.custom("other"))
+    for id in ("critic", "writer"):
+        fleet.create("agent", id=id)
+    other = Observations(fleet, world.log)
+    for one in (other, other, world.observations):
+        one.start()
+    for one in (other, world.observations):
+        one.subscribe("critic", "writer")
+    world.does("x", n=1)
+    world.observations.stop()
+    world.does("x", n=2)
+    assert world.seen() == [1, 1, 2]

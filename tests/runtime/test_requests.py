@@ -352,6 +352,28 @@ def test_idle_sessions_leave_nothing_behind(store: sync.Store) -> None:
         until(lambda: not (requests._due or requests._at_work or requests._active))
 
 
+def test_a_mailbox_that_cannot_be_read_is_left_alone_for_a_while(
+    store: sync.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[Any] = []
+
+    def fails(mailbox: Any) -> Any:
+        looks.append(mailbox)
+        raise holdfast.HoldfastError("it cannot be read just now")
+
+    requests = Requests(store, plus)
+    with monkeypatch.context() as damaged:
+        damaged.setattr(sync.agents.Mailbox, "_taken", fails)
+        ticket = requests.submit("s", 1)
+        requests.start()
+        until(lambda: bool(looks) and not requests._at_work)
+        time.sleep(0.1)
+        assert len(looks) == 1
+    requests.submit("s", 2)  # looked at now
+    assert requests.result(ticket, timeout=30) == 2
+    requests.stop()
+
+
 def test_what_comes_while_a_session_is_left_is_not_forgotten(store: sync.Store) -> None:
     requests, other = Requests(store, plus), Requests(store, plus)
     other.submit("s", 1)
@@ -445,7 +467,7 @@ def test_a_request_in_both_queue_and_active_set_must_not_abort_the_save(place: P
         requests.submit("s", 1, id="r")
         assert begun.wait(30)
         requests.submit("s", 1, id="r")
-        assert list(requests.active()) == ["r"]
+        assert list(requests.active()) == ["s/r"]
         assert [one.id for one in requests.waiting("s")] == ["r"]
         assert requests.collect() == [
             {"session": "s", "id": "r", "content": 1, "tries": 0, "active": True}
@@ -455,6 +477,22 @@ def test_a_request_in_both_queue_and_active_set_must_not_abort_the_save(place: P
     other = Requests(store, plus, memory=True)
     with kept_by(store, other):
         assert [one.id for one in other.waiting("s")] == ["r"]
+
+
+def test_a_request_that_waits_is_none_of_that_id_in_another_session(store: sync.Store) -> None:
+    free, begun = threading.Event(), threading.Event()
+
+    def worker(request: Request) -> Any:
+        begun.set()
+        return free.wait(30)
+
+    with working(store, worker, memory=True, concurrency=1) as requests:
+        requests.submit("a", 1, id="r")
+        assert begun.wait(30)
+        requests.submit("b", 2, id="r")
+        kept = [(one["session"], one["active"]) for one in requests.collect()]
+        assert kept == [("a", True), ("b", False)]
+        free.set()
 
 
 @pytest.mark.spec("X38")

@@ -165,8 +165,8 @@ class Events:
         correlation: str = "",
     ) -> Event:
         """The same; if the queue is full, it waits until there is room, and drops nothing."""
-    async def flush(self) -> int:
-        """Write all that waits; how many events. What fails stays, to be tried again."""
+    async def flush(self) -> None:
+        """Write all that waits. What fails stays, to be tried again."""
     async def stop(self) -> None:
         """Write what waits, and end the thread that writes; `emit` begins anew."""
     async def clear(self) -> int:
@@ -304,8 +304,6 @@ class Queue:
         """The items at the front, which stay there: another may have them when you pop."""
     async def items(self) -> list[Any]:
         """All items that have not expired, the oldest first."""
-    async def length(self) -> int:
-        """How many items there are that have not expired."""
     async def delete(self) -> int:
         """Remove all items; tells how many there were, expired ones included."""
     async def expire(self, ttl: float | timedelta) -> None:
@@ -350,7 +348,7 @@ class Requests:
         `RequestFailedError` if it has failed for good.
         """
     def active(self) -> dict[str, Request]:
-        """Requests that are at work in this process, by their ids."""
+        """Requests that are at work in this process, by their tickets."""
     async def waiting(self, session: str) -> list[Letter]:
         """Requests of a session that are not answered yet, also the one at work, which is first."""
     async def sessions(self) -> list[str]:

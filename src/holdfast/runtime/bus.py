@@ -13,15 +13,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from holdfast.errors import InvalidInputError, MissingError
 from holdfast.store.names.arguments import check_count, check_seconds, check_text
 from holdfast.store.names.patterns import Patterns
 
-WAIT, DROP_OLDEST, DROP_NEWEST = "wait", "drop_oldest", "drop_newest"
-FULL = (WAIT, DROP_OLDEST, DROP_NEWEST)
+FULL = WAIT, DROP_OLDEST, DROP_NEWEST = "wait", "drop_oldest", "drop_newest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,25 +40,20 @@ class Message:
         return True
 
 
+@dataclass(eq=False)
 class BusSubscription:
     """What one subscriber gets, oldest first; iterate over it, or take what is there."""
 
-    def __init__(
-        self,
-        beside: dict[BusSubscription, None],
-        patterns: Patterns,
-        name: str,
-        size: int,
-        full: str,
-    ) -> None:
-        self.name = name
-        self.dropped = 0
-        """Messages that did not fit, and were left out."""
-        self._beside = beside
-        self._patterns, self._size, self._full = patterns, size, full
-        self._queue: deque[Message] = deque()
-        self._changed = asyncio.Condition()
-        self._over = False
+    name: str
+    _beside: dict[BusSubscription, None]
+    _patterns: Patterns
+    _size: int
+    _full: str
+    dropped: int = 0
+    """Messages that did not fit, and were left out."""
+    _queue: deque[Message] = field(default_factory=deque)
+    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    _over: bool = False
 
     async def __aenter__(self) -> Self:
         self._beside[self] = None
@@ -96,7 +90,7 @@ class BusSubscription:
     async def _put(self, message: Message) -> bool:
         """Give it a message; whether it has it."""
         async with self._changed:
-            if len(self._queue) >= self._size and self._full == WAIT:
+            if self._full == WAIT:
                 await self._changed.wait_for(lambda: len(self._queue) < self._size or self._over)
             if self._over:
                 return False
@@ -111,33 +105,25 @@ class BusSubscription:
 
 
 class Bus:
-    """Topics in the memory of one event loop. A subscriber is served what fits its patterns.
+    """Topics in the memory of one event loop. A subscriber is served what fits its patterns."""
 
-    Patterns are topics with `*` for any text: `agent:*`. A queue holds `size` messages; when it is
-    full, who publishes waits (`wait`), the oldest goes (`drop_oldest`), or the new one is left out
-    (`drop_newest`); what goes is counted.
-    """
-
-    def __init__(self, *, size: int = 1000, full: str = WAIT) -> None:
-        _check(size, full)
-        self._size = size
-        self._full = full
+    def __init__(self) -> None:
         self._subscriptions: dict[BusSubscription, None] = {}
 
     def subscribe(
-        self,
-        topics: str | Iterable[str],
-        *,
-        name: str = "",
-        size: int | None = None,
-        full: str | None = None,
+        self, topics: str | Iterable[str], *, name: str = "", size: int = 1000, full: str = WAIT
     ) -> BusSubscription:
-        """A block in which messages of topics are received."""
+        """A block in which messages of topics are received.
+
+        Patterns are topics with `*` for any text: `agent:*`. A queue holds `size` messages; when it
+        is full, who publishes waits (`wait`), the oldest goes (`drop_oldest`), or the new one is
+        left out (`drop_newest`); what goes is counted.
+        """
         check_text(name, "the name of a subscriber", 200)
-        size = self._size if size is None else size
-        full = self._full if full is None else full
-        _check(size, full)
-        return BusSubscription(self._subscriptions, Patterns(topics), name, size, full)
+        check_count(size, "size", 1)
+        if full not in FULL:
+            raise InvalidInputError(f"full is {', '.join(FULL)}")
+        return BusSubscription(name, self._subscriptions, Patterns(topics), size, full)
 
     async def publish(self, topic: str, content: Any = None, *, sender: str = "") -> int:
         """Give a message to all who subscribed to its topic; how many have it."""
@@ -173,9 +159,3 @@ class Bus:
     def queues(self) -> list[tuple[str, int, int]]:
         """Of each subscriber its name, how many messages wait, and how many were dropped."""
         return [(one.name, len(one), one.dropped) for one in self._subscriptions]
-
-
-def _check(size: int, full: str) -> None:
-    check_count(size, "size", 1)
-    if full not in FULL:
-        raise InvalidInputError(f"full is {', '.join(FULL)}")

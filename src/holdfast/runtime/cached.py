@@ -17,6 +17,8 @@ from time import monotonic
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
+from msgspec import Struct, ValidationError, convert
+
 from holdfast.errors import (
     ConfigurationError,
     HoldfastError,
@@ -86,16 +88,12 @@ class Conversations:
 
     def __init__(self, folder: str | os.PathLike[str], *, ttl: float = 60.0) -> None:
         self.folder = _folder(folder)
-        self._cached = Cached(self._scan, ttl=ttl)
-
-    @property
-    def built_at(self) -> datetime | None:
-        """When the files were last looked through."""
-        return self._cached.built_at
+        self.index = Cached(self._scan, ttl=ttl)
+        """What is known of sessions by their names; `forget()` looks at the files anew."""
 
     def get(self, session: str) -> Conversation:
         """What is known of one session."""
-        found = self._cached.get().get(session)
+        found = self.index.get().get(session)
         if found is None:
             raise MissingError(f"{self.folder} has no log of the session {session!r}")
         return found
@@ -104,13 +102,9 @@ class Conversations:
         """All messages of a session, read from its file now, without lines that are no JSON."""
         return [one for one in _lines(self.get(session).path) if one is not None]
 
-    def refresh(self) -> None:
-        """Look through the files when the index is next asked."""
-        self._cached.forget()
-
     def list(self) -> list[Conversation]:
         """All sessions that have a log, by their names."""
-        return list(self._cached.get().values())
+        return list(self.index.get().values())
 
     def _scan(self) -> dict[str, Conversation]:
         found = {}
@@ -134,15 +128,14 @@ def _lines(path: Path) -> Iterable[dict[str, Any] | None]:
             yield value if isinstance(value, dict) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Composition:
+class Composition(Struct, frozen=True):
     """What a YAML file says: its name, type and tags, and all of it."""
 
-    name: str
-    type: str
-    tags: tuple[str, ...]
     path: Path
-    data: Mapping[str, Any]
+    data: MappingProxyType[str, Any]
+    name: str
+    type: str = ""
+    tags: tuple[str, ...] = ()
 
 
 class Compositions:
@@ -156,13 +149,13 @@ class Compositions:
         self.folder = _folder(folder)
         self.broken: Mapping[str, str] = MappingProxyType({})
         """What is wrong with files, by their paths."""
-        self._found: dict[Path, tuple[tuple[int, int], Composition | str]] = {}
+        self._found: dict[tuple[Path, int, int], Composition | str] = {}
         self._named: dict[str, Composition] = {}
         self._lock = threading.Lock()
         self.refresh()
 
     def refresh(self) -> int:
-        """Read what has changed; how many files that were."""
+        """Read what has changed; how many files were read."""
         with self._lock:
             before, self._found = self._found, {}
             named: dict[str, Composition] = {}
@@ -171,17 +164,14 @@ class Compositions:
                 if path.suffix not in (".yaml", ".yml") or not path.is_file():
                     continue
                 stat = path.stat()
-                stamp = (stat.st_mtime_ns, stat.st_size)
-                was, one = before.get(path, (None, ""))
-                one = one if was == stamp else _composition(path)
-                self._found[path] = (stamp, one)
+                stamp = (path, stat.st_mtime_ns, stat.st_size)
+                one = self._found[stamp] = before.get(stamp) or _composition(path)
                 if isinstance(one, str):
                     broken[str(path)] = one
                 elif (first := named.setdefault(one.name, one)) is not one:
                     broken[str(path)] = f"{first.path} has the name {one.name!r} already"
             self._named, self.broken = named, MappingProxyType(broken)
-            changed = [path for path, one in self._found.items() if before.get(path) != one]
-            return len(changed) + len(before.keys() - self._found.keys())
+            return len(self._found.keys() - before.keys())
 
     def list(self, *, type: str | None = None, tag: str | None = None) -> list[Composition]:
         """Compositions by their names: all, those of a type, those with a tag."""
@@ -205,15 +195,11 @@ class Compositions:
 def _composition(path: Path) -> Composition | str:
     """What a file says, or what is wrong with it."""
     try:
-        data = read_yaml(path.read_text(), ConfigurationError)
-    except (HoldfastError, OSError, UnicodeDecodeError) as error:
+        data = MappingProxyType(read_yaml(path.read_text(), ConfigurationError))
+        said = {one: data[one] for one in ("name", "type", "tags") if one in data}
+        return convert({"name": path.stem, **said, "path": path, "data": data}, Composition)
+    except (HoldfastError, OSError, UnicodeDecodeError, TypeError, ValidationError) as error:
         return str(error)
-    if not isinstance(data, dict):
-        return "it is no mapping"
-    name, type, tags = data.get("name", path.stem), data.get("type", ""), data.get("tags", [])
-    if not isinstance(name, str) or not isinstance(type, str) or not isinstance(tags, list):
-        return "name and type are text, tags a list"
-    return Composition(name, type, tuple(map(str, tags)), path, MappingProxyType(data))
 
 
 def _folder(folder: str | os.PathLike[str]) -> Path:

@@ -12,10 +12,10 @@ are declared with the first of them find entities by any property, and relations
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from math import inf
 from typing import Any
 
 from holdfast.errors import (
@@ -24,6 +24,7 @@ from holdfast.errors import (
     InvalidInputError,
     LimitExceededError,
     LookupNotFoundError,
+    ScopeNotFoundError,
     StillNeededError,
 )
 from holdfast.runtime.runtime_records import (
@@ -31,7 +32,6 @@ from holdfast.runtime.runtime_records import (
     LINKED,
     RELATIONS,
     EntityRecord,
-    LinkRecord,
     RelationRecord,
     iso,
     pair_of,
@@ -48,10 +48,10 @@ from holdfast.store.inner import (
     look,
     own_steps,
 )
-from holdfast.store.names.arguments import check_flag, check_limit, check_text, listed
+from holdfast.store.names.arguments import by_name, check_flag, check_limit, check_text, listed
 from holdfast.store.names.face import Steps, faced, steps, write, writes
 from holdfast.store.names.items import Page
-from holdfast.store.state import State, View
+from holdfast.store.state import View, declare
 
 PAIRS = Lookup("entity", ENTITIES.prefix, {"pair": "pairs[]", "type": "type"})
 """By each property and its value; the pair "" stands for the entity itself."""
@@ -119,9 +119,9 @@ class Entities:
     def __init__(self, state: View) -> None:
         self._entities = Book(state, ENTITIES, EntityRecord)
         self._relations = Book(state, RELATIONS, RelationRecord)
-        self._links = Book(state, LINKED, LinkRecord)
         self._state = state
         self._reader = handle_of(state).reader
+        self._scope = self._reader.scope
         self._clock = handle_of(state).core.clock
 
     # entities
@@ -156,28 +156,28 @@ class Entities:
             kept = {name: value for name, value in given.items() if value is not None}
             record = EntityRecord.of(str(type), kept, now, now)
             records.append((check_id(id) if id is not None else None, record))
-        made: dict[str, EntityRecord] = {}
 
-        def noted(parts: ChangeParts) -> None:
+        def noted(parts: ChangeParts) -> dict[str, EntityRecord]:
             page = self._entities.page(parts.part(handle_of(self._state)))
-            made.clear()
+            made: dict[str, EntityRecord] = {}
             for asked_id, record in records:
                 id = asked_id or _drawn(record.type)
                 while page.exists(id):
                     if asked_id:
                         raise EntityExistsError(
-                            f"{self._where()}: the entity {id} is there; update changes it"
+                            f"{self._scope}: the entity {id} is there; update changes it"
                         )
                     id = _drawn(record.type)
                 made[id] = record
                 page.put(id, record)
+            return made
 
-        def note(parts: ChangeParts) -> Steps[None]:
-            yield look(self._state, noted, parts)
+        def note(parts: ChangeParts) -> Steps[dict[str, EntityRecord]]:
+            return (yield look(self._state, noted, parts))  # type: ignore[no-any-return]
 
-        if self._undeclared():
-            yield write(self._prepare)
-        yield from own_steps(self._state, note, reason="entities created")
+        if PAIRS not in self._reader.declared().all:
+            yield write(declare, handle_of(self._state), (PAIRS, ENDS))
+        made = yield from own_steps(self._state, note, reason="entities created")
         return [self._shown(id, record) for id, record in made.items()]
 
     @writes
@@ -207,20 +207,19 @@ class Entities:
         def note(page: BookPage[EntityRecord]) -> bool:
             # First what a relationship would change that comes meanwhile, then those that are
             # there: so none is overlooked, and none stays behind.
-            links = page.beside(self._links)
-            links.exists(id)
+            page.change.exists(LINKED.prefix + id)
             if not page.exists(id):
                 return False
             relations = page.beside(self._relations)
             for one in self._near(id, "both"):
                 if restrict and one.to_id == id:
                     raise StillNeededError(
-                        f"{self._where()}: {one.from_id} {one.type} {id}; delete that relationship "
+                        f"{self._scope}: {one.from_id} {one.type} {id}; delete that relationship "
                         "first, or the entity without restrict"
                     )
                 relations.delete(f"{one.from_id}/{one.type}/{one.to_id}")
             page.delete(id)
-            links.delete(id)
+            page.change.delete(LINKED.prefix + id)
             return True
 
         return self._entities.step(note, reason="entity deleted")
@@ -246,7 +245,7 @@ class Entities:
         if set(name) & set(".[]"):
             raise InvalidInputError("a property with . or [ or ] in its name cannot be indexed")
         terms = {"type": "type", "value": f"properties.{name}"}
-        self._prepare(Lookup(_index_name(name), ENTITIES.prefix, terms))
+        declare(handle_of(self._state), (Lookup(_index_name(name), ENTITIES.prefix, terms),))
 
     def query(
         self,
@@ -282,20 +281,21 @@ class Entities:
         """How many entities, or relationships, there are: in all, or by `type` or a property."""
         if group_by is not None:
             check_name(group_by, "group_by")
-        found: Iterator[tuple[str, Mapping[str, Any]]]
+        found: Iterable[tuple[str, Mapping[str, Any]]]
         if target == "entities":
-            search = _Search(self, type, where, bounded=False)
-            found = ((record.type, record.properties) for _, record in search.all())
+            every = _Search(self, type, where).pages()
+            found = ((one.type, one.properties) for page in every for _, one in page.items)
         elif target == "relationships" and not where:
             found = ((one.type, one.metadata) for one in self.relationships(type=type))
         else:
             raise InvalidInputError("target is entities, or relationships without where")
-        counts: dict[Any, int] = {}
+        if group_by is None:
+            return sum(1 for _ in found)
+        counts: Counter[Any] = Counter()
         for kind, properties in found:
-            name = kind if group_by in (None, "type") else properties.get(group_by)
-            name = name if encode_term(name) is not None else str(name)
-            counts[name] = counts.get(name, 0) + 1
-        return counts if group_by is not None else sum(counts.values())
+            name = kind if group_by == "type" else properties.get(group_by)
+            counts[name if encode_term(name) is not None else str(name)] += 1
+        return dict(counts)
 
     # relationships
 
@@ -320,9 +320,8 @@ class Entities:
 
         def note(page: BookPage[EntityRecord]) -> RelationRecord:
             for id in (from_id, to_id):
-                if not page.exists(id):
-                    self._must(id, None)
-                page.beside(self._links).put(id, LinkRecord(True))
+                self._must(id, page.get(id))
+                page.change.set(LINKED.prefix + id, True)
             relations = page.beside(self._relations)
             before = relations.get(key)
             made = before.created_at if before is not None else now
@@ -330,7 +329,6 @@ class Entities:
             relations.put(key, record)
             return record
 
-        self._prepare()
         record = self._entities.step(note, reason="entities related")
         return Relationship(from_id, type, to_id, record.metadata, record.created_at)
 
@@ -365,7 +363,7 @@ class Entities:
         elif end is not None:
             found = self._near(end, "incoming")
         elif type:
-            found = self._related(_found(self._relations, ENDS.name, {"end": f"type/{type}"}))
+            found = self._ending(f"type/{type}", limit)
         else:
             found = self._related(self._relations.all(limit=limit).items())
         fitting = (one for one in found if end in (None, one.to_id) and type in (None, one.type))
@@ -393,25 +391,25 @@ class Entities:
         passed: dict[tuple[str, str, str], Relationship] = {}
         edge = [start]
         for _ in range(depth):
-            beyond: dict[str, None] = {}
-            for id in edge:
-                for one in self._near(id, direction):
-                    if wanted is None or one.type in wanted:
-                        passed[one.from_id, one.type, one.to_id] = one
-                        beyond[one.to_id if one.from_id == id else one.from_id] = None
-            edge = [id for id in beyond if id not in reached]
+            near = [one for id in edge for one in self._near(id, direction)]
+            some = [one for one in near if wanted is None or one.type in wanted]
+            passed |= {(one.from_id, one.type, one.to_id): one for one in some}
+            ends = dict.fromkeys(end for one in some for end in (one.from_id, one.to_id))
+            edge = [id for id in ends if id not in reached]
             reached |= dict.fromkeys(edge)
-        found = {}
-        if include_entities:
-            records = ((id, self._entities.get(id)) for id in reached)
-            found = {id: self._shown(id, one) for id, one in records if one is not None}
+        asked = reached if include_entities else ()
+        found = {id: self._shown(id, one) for id in asked if (one := self._entities.get(id))}
         return Graph(tuple(reached), tuple(passed.values()), found)
 
     def _near(self, id: str, direction: str) -> Iterator[Relationship]:
         if direction != "incoming":
             yield from self._related(self._relations.all(id + "/").items())
         if direction != "outgoing":
-            yield from self._related(_found(self._relations, ENDS.name, {"end": f"to/{id}"}))
+            yield from self._ending(f"to/{id}")
+
+    def _ending(self, end: str, limit: int | None = None) -> Iterator[Relationship]:
+        page = found_by(self._relations, ENDS.name, {"end": end}, limit=limit)
+        return self._related(page.items)
 
     @staticmethod
     def _related(found: Iterable[tuple[str, RelationRecord]]) -> Iterator[Relationship]:
@@ -421,16 +419,6 @@ class Entities:
 
     # the inside
 
-    def _prepare(self, *more: Lookup) -> None:
-        """Declare the lookups, where they are not."""
-        missing = self._undeclared(*more)
-        if missing and isinstance(self._state, State):
-            self._state.declare(*missing)
-
-    def _undeclared(self, *more: Lookup) -> list[Lookup]:
-        known = self._reader.declared().all
-        return [one for one in (PAIRS, ENDS, *more) if one not in known]
-
     def _shown(self, id: str, record: EntityRecord, wanted: Collection[str] = ()) -> Entity:
         related = tuple(self._near(id, "both")) if "relationships" in wanted else ()
         made, changed = record.created_at, record.updated_at
@@ -438,11 +426,8 @@ class Entities:
 
     def _must(self, id: str, record: EntityRecord | None) -> EntityRecord:
         if record is None:
-            raise EntityNotFoundError(f"{self._where()} has no entity {id}")
+            raise EntityNotFoundError(f"{self._scope} has no entity {id}")
         return record
-
-    def _where(self) -> str:
-        return str(self._reader.scope)
 
     def _now(self) -> float:
         return self._clock.claimed() / 1e6
@@ -457,8 +442,6 @@ class _Search:
         type: str | None,
         asked: Mapping[str, Any] | None,
         order: str | None = None,
-        *,
-        bounded: bool = True,
     ) -> None:
         if type is not None:
             check_name(type, "the type of an entity")
@@ -468,7 +451,6 @@ class _Search:
         self._where = where = _checked(asked, "where")
         self._name = name = (order or "").removeprefix("-")
         self._down = (order or "").startswith("-")
-        self._left = MOST_SCANNED if bounded else inf
         known = {one.name for one in entities._reader.declared().of(Lookup)}
         indexed = [one for one in (name, *where) if type and _index_name(one) in known]
         # The lookup that leads to the fewest: of the order, of an equal pair, of a range, or all.
@@ -477,70 +459,63 @@ class _Search:
         pairs = [pair for one in equal if (pair := pair_of(*one))]
         ranged = [one for one in indexed if one == name or where[one] is not None]
         if ranged and (name in indexed or not pairs):
-            self.lookup = _index_name(ranged[0])
-            self.asked = {**of_type, "value": where.get(ranged[0], _Present())}
+            self._lookup = _index_name(ranged[0])
+            self._asked = {**of_type, "value": where.get(ranged[0], _Present())}
         else:
-            self.lookup, self.asked = PAIRS.name, {"pair": (*pairs, "")[0], **of_type}
-        self._sorts = not order or self.lookup == _index_name(name)
+            self._lookup, self._asked = PAIRS.name, {"pair": (*pairs, "")[0], **of_type}
+        self._sorts = not order or self._lookup == _index_name(name)
         """Whether the lookup gives them in the order that is asked for."""
 
     def page(self, limit: int | None, after: str | None) -> Page:
         """A page of (id, record)."""
-        if not self._sorts:
-            if after is not None:
-                raise InvalidInputError(
-                    f"pages in this order need an index: entities.index({self._name!r})"
-                )
-            return Page(self._sorted()[:limit], None)
-        order = ("-value" if self._down else "value") if self._name else None
-        found: list[tuple[str, EntityRecord]] = []
-        while limit is None or len(found) < limit:
-            # A page is never larger than what is still wanted, so that it is used up to its end.
-            some = 1000 if limit is None else min(1000, limit - len(found))
-            how = {"limit": some, "after": after, "order": order}
-            page = _find(self._entities._entities, self.lookup, self.asked, **how)
-            found += self._fitting(page.items)
-            after = page.after
-            if after is None:
-                break
-        return Page(found, after)
-
-    def all(self) -> Iterator[tuple[str, EntityRecord]]:
-        """All that fit, in the order of the lookup."""
-        return self._fitting(_found(self._entities._entities, self.lookup, self.asked))
-
-    def _fitting(
-        self, found: Iterable[tuple[str, EntityRecord]]
-    ) -> Iterator[tuple[str, EntityRecord]]:
-        """Of what a lookup led to, what all conditions hold for; refused where nearly all that is
-        read, or all that must be sorted here, is in vain."""
-        for id, record in found:
-            fit = all(fits(record.properties, *one) for one in self._where.items())
-            if not fit or not self._sorts:
-                self._left -= 1
-            if self._left < 0:
-                names = [name for name in {*self._where, self._name} if name] or ["NAME"]
-                lines = ", ".join(f"entities.index({name!r})" for name in sorted(names))
-                raise LimitExceededError(
-                    f"{self._entities._where()}: this would read more than {MOST_SCANNED} "
-                    f"entities; say once: {lines}, and give the type"
-                )
-            if fit:
-                yield id, record
-
-    def _sorted(self) -> list[tuple[str, EntityRecord]]:
-        """All that fit and have the property, sorted here."""
-        found = [
+        if self._sorts:
+            pages = list(self.pages(limit, after))
+            found = [one for page in pages for one in page.items]
+            return Page(found, pages[-1].after if pages else after)
+        if after is not None:
+            raise InvalidInputError(
+                f"pages in this order need an index: entities.index({self._name!r})"
+            )
+        every = [
             (encode_term(one.properties.get(self._name, _MISSING)), id, one)
-            for id, one in self.all()
+            for page in self.pages()
+            for id, one in page.items
         ]
-        have = [(term, id, one) for term, id, one in found if term is not None]
-        if found and not have:
+        have = [one for one in every if one[0] is not None]
+        if every and not have:
             raise InvalidInputError(
                 f"none of these entities has a property {self._name!r} to be sorted by"
             )
         have.sort(key=lambda one: one[:2], reverse=self._down)
-        return [(id, record) for _, id, record in have]
+        return Page([(id, record) for _, id, record in have[:limit]], None)
+
+    def pages(self, limit: int | None = None, after: str | None = None) -> Iterator[Page]:
+        """What fits of the pages that the lookup leads to; refused where nearly all that is read,
+        or all that must be sorted here, is in vain."""
+        order = ("-value" if self._down else "value") if self._name and self._sorts else None
+        vain = found = 0
+        while limit is None or found < limit:
+            # A page is never larger than what is still wanted, so that it is used up to its end.
+            some = 1000 if limit is None else min(1000, limit - found)
+            how = {"limit": some, "after": after, "order": order}
+            page = found_by(self._entities._entities, self._lookup, self._asked, **how)
+            fit = [
+                (id, record)
+                for id, record in page.items
+                if all(fits(record.properties, *one) for one in self._where.items())
+            ]
+            vain += len(page.items) - (len(fit) if self._sorts else 0)
+            if vain > MOST_SCANNED:
+                names = [name for name in {*self._where, self._name} if name] or ["NAME"]
+                lines = ", ".join(f"entities.index({name!r})" for name in sorted(names))
+                raise LimitExceededError(
+                    f"{self._entities._scope}: this would read more than {MOST_SCANNED} "
+                    f"entities; say once: {lines}, and give the type"
+                )
+            yield Page(fit, after := page.after)
+            found += len(fit)
+            if after is None:
+                return
 
 
 class _Present(Range):
@@ -552,11 +527,9 @@ class _Present(Range):
 
 def fits(properties: Mapping[str, Any], name: str, condition: Any) -> bool:
     """Whether a property is what is asked for; types count."""
-    if condition is None:
-        return name not in properties
-    if name not in properties:
-        return False
-    value = properties[name]
+    value = properties.get(name)
+    if value is None or condition is None:
+        return value is condition
     term = encode_term(value)
     if isinstance(condition, Range | Begins):
         low, high = condition.bounds
@@ -587,13 +560,10 @@ def check_name(name: object, what: str, most: int = 100) -> None:
 
 def _checked(properties: Any, what: str = "properties") -> dict[str, Any]:
     """Properties by their names."""
-    if properties is None:
-        return {}
-    if not isinstance(properties, Mapping):
-        raise InvalidInputError(f"{what} is a mapping of names to values")
-    for name in properties:
+    given = by_name(properties, what)
+    for name in given:
         check_name(name, "the name of a property")
-    return dict(properties)
+    return given
 
 
 def _included(include: Iterable[str]) -> set[str]:
@@ -607,19 +577,9 @@ def _index_name(name: str) -> str:
     return f"entity by {name}"
 
 
-def _find(book: Book[Any], lookup: str, where: Mapping[str, Any], **how: Any) -> Page:
+def found_by(book: Book[Any], lookup: str, where: Mapping[str, Any], **how: Any) -> Page:
     """A page of what a lookup leads to; an empty one, if nothing was ever written."""
     try:
         return book.find(lookup, where, **how)
-    except LookupNotFoundError:  # it is declared with the first entity
+    except (LookupNotFoundError, ScopeNotFoundError):  # it is declared with what is written first
         return Page([], None)
-
-
-def _found(book: Book[Any], lookup: str, where: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """All that a lookup leads to."""
-    after = None
-    while True:
-        page = _find(book, lookup, where, limit=1000, after=after)
-        yield from page.items
-        if (after := page.after) is None:
-            return

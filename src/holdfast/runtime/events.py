@@ -13,19 +13,19 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import Counter, deque
+import time
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
-from heapq import merge
 from itertools import chain, count, islice
-from operator import itemgetter
+from math import inf
 from typing import Any
 
 from msgspec import Raw, Struct
 
-from holdfast.errors import InvalidInputError, LookupNotFoundError, ScopeNotFoundError
+from holdfast.errors import InvalidInputError
+from holdfast.runtime.entities import found_by
 from holdfast.runtime.runtime_records import EVENTS, EventBatch, iso
 from holdfast.store.inner import (
     EVENTS_LOGGED,
@@ -33,7 +33,10 @@ from holdfast.store.inner import (
     Book,
     BookPage,
     Lookup,
+    Range,
+    check_ttl,
     core_of,
+    handle_of,
     keep,
     microseconds,
 )
@@ -44,9 +47,10 @@ from holdfast.store.names.arguments import (
     check_seconds,
     check_text,
 )
-from holdfast.store.names.background import Background
+from holdfast.store.names.background import Background, Closable
 from holdfast.store.names.face import Steps, ends, faced, here, led, wait, writes
 from holdfast.store.names.patterns import Patterns
+from holdfast.store.state import declare
 from holdfast.store.store import Store
 
 SCOPE = "$events"
@@ -69,8 +73,15 @@ MOST_TEXT = 1000
 """Characters of a text, or of all that is in a list or mapping, that are kept."""
 REFERENCES = ("id", "_id", "path", "_path", "file", "_file", "ref", "_ref", "url", "_url")
 """What names of fields are, or end with, that lead to the whole content: always kept."""
-_BY_CORRELATION = Lookup("correlation", EVENTS.prefix, {"correlation": "correlations[]"})
-_BY_SESSION = Lookup("session", EVENTS.prefix, {"session": "sessions[]"})
+DECLARED = (
+    keep.Keep(count=0),
+    Lookup("time", EVENTS.prefix, {"time": "time"}),
+    Lookup("correlation", EVENTS.prefix, {"correlation": "correlations[]"}),
+    Lookup("session", EVENTS.prefix, {"session": "sessions[]"}),
+)
+"""What the scope of events is: it has no past, and batches are found by what is in them."""
+FAR = 2.0**40
+"""A time, in seconds, behind all others."""
 _SECOND = 1_000_000
 
 
@@ -158,31 +169,28 @@ class Events:
         if batch > min(queue, MOST_BATCH):
             raise InvalidInputError(f"batch is at most {MOST_BATCH}, and not more than queue")
         check_seconds(flush, "flush")
-        if isinstance(keep, timedelta):
-            keep = keep.total_seconds()
-        check_seconds(keep, "keep")
         self._strip = check_flag(strip, "strip")
         self._core = core_of(store)
-        self._state = store.custom(SCOPE)
-        self._book = Book(self._state, EVENTS, EventBatch)
+        self._line = handle_of(store.custom(SCOPE))
+        self._book = Book(store.custom(SCOPE), EVENTS, EventBatch)
         self._ring = Ring(ring)
         self._queue: deque[tuple[Event, Raw]] = deque()
-        self._most, self._batch, self._keep = queue, batch, keep
+        self._most, self._batch = queue, batch
+        self._keep = check_ttl(keep, "keep") / _SECOND if keep is not None else None
         self._written = self._dropped = self._told = 0
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._bell = Bell()
-        self._watching: Callable[[Event], None] | None = None
-        """Is told of each event, in the thread that emits it."""
+        self._watching: tuple[Callable[[Event], None], ...] = ()
+        """Are told of each event, in the thread that emits it."""
         self._mark, self._numbers = os.urandom(8).hex(), count()
         self._next_clean = 0.0
         self._background = Background(self._core, "holdfast-events", flush, self.flush, self.flush)
         self._begun = False
         if check_flag(recover, "recover"):
             since = self._core.clock.checked() / _SECOND - 3600
-            for event in self._stored(since, 2.0**40, False):
-                if event.timestamp >= since:
-                    self._ring.add(event)
+            for event in self.query(since=since, limit=None, durable=True):
+                self._ring.add(event)
 
     # writing
 
@@ -232,8 +240,8 @@ class Events:
         if waiting % self._batch == 0:
             self._background.wake()
         self._bell.ring()
-        if self._watching is not None:
-            self._watching(event)
+        for watching in self._watching:
+            watching(event)
         return event
 
     def _made(self, name: str, data: Any, client: str, correlation: str) -> tuple[Event, Raw]:
@@ -257,9 +265,8 @@ class Events:
         return _event(codec.decode(row)), Raw(row)
 
     @writes
-    def flush(self) -> int:
-        """Write all that waits; how many events. What fails stays, to be tried again."""
-        done = 0
+    def flush(self) -> None:
+        """Write all that waits. What fails stays, to be tried again."""
         with self._writing:  # batches are written in their order, by one at a time
             while True:
                 with self._lock:
@@ -276,7 +283,6 @@ class Events:
                         self._queue.popleft()
                     self._told += lost
                     self._written += len(some)
-                done += len(some)
                 meter = self._core.meter
                 meter.add(EVENTS_LOGGED, ("logged",), count=len(some))
                 if lost:
@@ -285,17 +291,14 @@ class Events:
             if self._keep is not None and now >= self._next_clean and self._written:
                 self._next_clean = now + 600
                 self._delete(now - self._keep)
-        return done
 
     def _commit(self, some: list[tuple[Event, Raw]]) -> None:
-        # What the scope of events is, is declared where it is not.
-        wanted = (keep.Keep(count=0), _BY_CORRELATION, _BY_SESSION)
-        known = self._book._line.reader.declared().all
-        if missing := [one for one in wanted if one not in known]:
-            self._state.declare(*missing)
+        if DECLARED[1] not in self._line.reader.declared().all:
+            declare(self._line, DECLARED)
         events = [event for event, _ in some]
         record = EventBatch(
             self._core.codec.encode([row for _, row in some]),
+            events[0].timestamp,
             sorted({one.correlation_id for one in events if one.correlation_id}),
             sorted({one.session_id for one in events if one.session_id}),
         )
@@ -305,11 +308,16 @@ class Events:
 
     def _delete(self, before: float) -> None:
         """Delete batches that begin before a time, without reading them."""
-        prefix = EVENTS.prefix
-        low, end = len(prefix), prefix + _name(max(0.0, before))
-        while old := [k for k in self._book._line.reader.keys(prefix, 100, "") if k < end]:
-            names = [key[low:] for key in old]
-            self._book.step(partial(_deleted, names=names), reason="old events")
+        end = EVENTS.prefix + _name(max(0.0, before))
+
+        def note(page: BookPage[EventBatch]) -> int:
+            old = [one for one in self._line.reader.keys(EVENTS.prefix, 100) if one < end]
+            for key in old:
+                page.delete(key.removeprefix(EVENTS.prefix))
+            return len(old)
+
+        while self._book.step(note, reason="old events"):
+            pass
 
     @ends
     def stop(self) -> None:
@@ -320,11 +328,10 @@ class Events:
     @writes
     def clear(self) -> int:
         """Remove all events, from the ring and from the store; how many the store had."""
-        self.flush()
+        there = len(self.query(limit=None, durable=True))
         with self._lock:
             self._ring.clear()
-        there = sum(1 for _ in self._stored(0.0, 2.0**40, False))
-        self._delete(2.0**40)
+        self._delete(FAR)
         return there
 
     # reading
@@ -348,7 +355,7 @@ class Events:
         check_limit(limit)
         check_flag(reverse, "reverse")
         fit = Patterns(patterns).fit
-        low, high = _seconds(since, 0.0), _seconds(until, 2.0**40)
+        low, high = _seconds(since, 0.0), _seconds(until, FAR)
 
         def wanted(event: Event) -> bool:
             known = client in (None, event.client_id) and fit(event.event_name)
@@ -358,7 +365,7 @@ class Events:
         if not check_flag(durable, "durable"):
             with self._lock:
                 ring = self._ring
-                reaches = ring.start < low or (ring.whole and self._book._line.reader.now() is None)
+                reaches = ring.start < low or (ring.first == 1 and self._line.reader.now() is None)
                 # The oldest come from the store: which of the ring's are left out is not known yet.
                 most = limit if reverse or reaches else None
                 mine = list(islice(filter(wanted, ring.events(fit, reverse=reverse)), most))
@@ -373,55 +380,36 @@ class Events:
 
     def _stored(self, low: float, high: float, reverse: bool) -> Iterator[Event]:
         """Events in the store that may lie between two times; of those no more than are taken."""
-        # A batch is named after its first event: one that begins a little before reaches into it.
-        for batch in (self._newest if reverse else self._oldest)(max(0.0, low - REACH), high):
-            found = self._events(batch)
-            yield from reversed(found) if reverse else found
-
-    def _oldest(self, low: float, high: float) -> Iterator[EventBatch]:
-        after, end = _name(low), _name(high) + "-~"
-        while page := self._book.all(after=after, limit=10):
-            for after, batch in page.items():
-                if after >= end:
-                    return
-                yield batch
-
-    def _newest(self, low: float, high: float) -> Iterator[EventBatch]:
-        end, span = _name(high) + "-~", 60.0
-        start = min(high, self._core.clock.checked() / _SECOND)
-        while end > _name(low):  # the last minute, then each time twice as much
-            start, span = max(low, start - span), 2 * span
-            keys = self._book._line.reader.keys(EVENTS.prefix, None, EVENTS.prefix + _name(start))
-            names = [key.removeprefix(EVENTS.prefix) for key in keys]
-            for name in reversed([one for one in names if one < end]):
-                if (batch := self._book.get(name)) is not None:
-                    yield batch
-            end = _name(start)
+        # A batch is found by its first event: one that begins a little before reaches into it.
+        asked, order = {"time": Range(ge=low - REACH, le=high)}, "-time" if reverse else "time"
+        after, over = None, False
+        while not over:
+            page = found_by(self._book, "time", asked, order=order, limit=10, after=after)
+            for _, batch in page.items:
+                found = self._events(batch)
+                yield from reversed(found) if reverse else found
+            after, over = page.after, page.after is None
 
     def session_events(self, session: str, *, limit: int | None = 100) -> list[Event]:
         """The events of a session that are stored, oldest first."""
-        check_text(session, "the session", 200, least=1)
         check_limit(limit)
-        found = self._found(_BY_SESSION, session)
-        return [one for one in found if one.session_id == session][:limit]
+        return self._found("session", session)[:limit]
 
     def chain(self, correlation: str) -> EventChain:
         """The events of a correlation that are stored, with their types and how long they took."""
-        check_text(correlation, "the correlation", 200, least=1)
-        found = self._found(_BY_CORRELATION, correlation)
-        mine = tuple(one for one in found if one.correlation_id == correlation)
+        mine = tuple(self._found("correlation", correlation))
         took = (mine[-1].timestamp - mine[0].timestamp) * 1000 if mine else 0.0
         kinds = tuple(dict.fromkeys(one.event_type for one in mine))
         return EventChain(correlation, mine, took, kinds)
 
-    def _found(self, lookup: Lookup, value: str) -> list[Event]:
+    def _found(self, of: str, value: str) -> list[Event]:
+        """The events that are stored of a session, or of a correlation."""
+        check_text(value, f"the {of}", 200, least=1)
         self.flush()
-        try:
-            page = self._book.find(lookup.name, {lookup.name: value})
-        except (LookupNotFoundError, ScopeNotFoundError):  # nothing was ever written
-            return []
-        found = [event for _, batch in page.items for event in self._events(batch)]
-        return sorted(found, key=lambda one: one.timestamp)
+        page = found_by(self._book, of, {of: value})
+        found = (event for _, batch in page.items for event in self._events(batch))
+        mine = [event for event in found if getattr(event, f"{of}_id") == value]
+        return sorted(mine, key=lambda one: one.timestamp)
 
     def _events(self, batch: EventBatch) -> list[Event]:
         return [_event(row) for row in self._core.codec.decode(batch.events)]
@@ -458,32 +446,29 @@ class Ring:
         self.count = 0
         """Events that were ever put into it: the newest one has this number."""
         self._most = most
-        self._all: deque[Event] = deque()
-        self._named: dict[str, deque[tuple[int, Event]]] = {}
+        self._all: dict[int, Event] = {}
+        self._named: defaultdict[str, deque[int]] = defaultdict(deque)
 
     def __len__(self) -> int:
         return len(self._all)
 
     @property
-    def start(self) -> float:
-        """The time of the oldest event in it."""
-        return self._all[0].timestamp if self._all else 2.0**40
+    def first(self) -> int:
+        """The number of the oldest event in it, or of the next, if there is none."""
+        return self.count - len(self._all) + 1
 
     @property
-    def whole(self) -> bool:
-        """Whether it has all that was ever put into it."""
-        return self.count == len(self._all)
+    def start(self) -> float:
+        """The time of the oldest event in it."""
+        return self._all[self.first].timestamp if self._all else FAR
 
     def add(self, event: Event) -> None:
         """Put an event in; if it is full, the oldest one goes."""
         self.count += 1
-        self._all.append(event)
-        named = self._named.get(event.event_name)
-        if named is None:
-            named = self._named[event.event_name] = deque()
-        named.append((self.count, event))
+        self._all[self.count] = event
+        self._named[event.event_name].append(self.count)
         if len(self._all) > self._most:
-            name = self._all.popleft().event_name
+            name = self._all.pop(self.count - self._most).event_name
             self._named[name].popleft()
             if not self._named[name]:
                 del self._named[name]
@@ -491,14 +476,12 @@ class Ring:
     def events(self, fit: Callable[[str], bool], *, reverse: bool = False) -> Iterator[Event]:
         """Those whose names fit, in the order in which they came, or the other way round."""
         some = [named for name, named in self._named.items() if fit(name)]
-        if len(some) == len(self._named):
-            return reversed(self._all) if reverse else iter(self._all)
-        ways = [reversed(named) if reverse else iter(named) for named in some]
-        return (one for _, one in merge(*ways, key=itemgetter(0), reverse=reverse))
+        numbers = sorted(chain(*some)) if len(some) < len(self._named) else self._all
+        return map(self._all.__getitem__, reversed(numbers) if reverse else numbers)
 
     def after(self, number: int) -> Iterator[Event]:
-        """Those behind the event of a number."""
-        return islice(self._all, number - (self.count - len(self._all)), None)
+        """Those behind the event of a number, which is in it or was the last that left it."""
+        return map(self._all.__getitem__, range(number + 1, self.count + 1))
 
     def clear(self) -> None:
         """Forget all of them."""
@@ -507,7 +490,7 @@ class Ring:
 
 
 @faced
-class EventSubscription:
+class EventSubscription(Closable):
     """Events as they come; what `Events.subscribe` gives."""
 
     def __init__(self, log: Events, patterns: Patterns, timeout: float | None) -> None:
@@ -516,16 +499,13 @@ class EventSubscription:
         not."""
         self._log = log
         self._patterns = patterns
-        self._timeout = timeout
+        self._timeout = timeout if timeout is not None else inf
         self._at = log._ring.count
         self._over = False
 
     @here
-    def __enter__(self) -> EventSubscription:
-        return self
-
-    @here
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
+        """End it; who waits for an event has none."""
         self._over = True
 
     def __iter__(self) -> EventSubscription:
@@ -538,22 +518,19 @@ class EventSubscription:
         return event
 
     def _next(self) -> Steps[Event | None]:
-        log, left = self._log, self._timeout
+        log, ring, end = self._log, self._log._ring, time.monotonic() + self._timeout
         while not self._over:
             with log._lock:
-                first = log._ring.count - len(log._ring)
-                self.missed += max(0, first - self._at)
-                self._at = max(first, self._at)
-                for event in log._ring.after(self._at):
+                self.missed += max(0, ring.first - 1 - self._at)
+                self._at = max(ring.first - 1, self._at)
+                for event in ring.after(self._at):
                     self._at += 1
                     if self._patterns.fit(event.event_name):
                         return event
-            pause = 1.0 if left is None else min(1.0, left)
-            yield wait(log._bell, lambda: log._ring.count > self._at or self._over, pause)
-            if left is not None and log._ring.count == self._at:
-                left -= pause
-                if left <= 0:
-                    break
+            pause = min(1.0, end - time.monotonic())
+            if pause <= 0:
+                break
+            yield wait(log._bell, lambda: ring.count > self._at or self._over, pause)
         return None
 
 
@@ -562,19 +539,15 @@ class EventSubscription:
 
 def stripped_of(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Data without long content, and the names of what was left out; references stay."""
-    kept, gone = dict(data), []
+    kept = dict(data)
     for name, value in data.items():
         kind = type(value)
         if kind is str:
-            if len(value) <= MOST_TEXT or name not in LARGE:
-                continue
-            kept[name] = f"<stripped: {len(value)} chars>"
-        elif kind not in (list, dict) or is_reference(name) or not _is_long(value):
-            continue
-        else:
+            if len(value) > MOST_TEXT and name in LARGE:
+                kept[name] = f"<stripped: {len(value)} chars>"
+        elif kind in (list, dict) and not is_reference(name) and len(str(value)) > MOST_TEXT:
             kept[name] = f"<stripped: {kind.__name__} with {len(value)} items>"
-        gone.append(name)
-    return kept, tuple(gone)
+    return kept, tuple(name for name, value in data.items() if kept[name] is not value)
 
 
 def is_reference(name: object) -> bool:
@@ -582,30 +555,9 @@ def is_reference(name: object) -> bool:
     return isinstance(name, str) and (name in REFERENCES or name.endswith(REFERENCES[1::2]))
 
 
-def _is_long(value: Any) -> bool:
-    """Whether the text of a list or mapping is longer than what is kept."""
-    left, waiting = MOST_TEXT, [value]
-    while waiting and left >= 0:
-        one = waiting.pop()
-        if isinstance(one, Mapping):
-            left -= 2 + 4 * len(one)
-            waiting += [*one.keys(), *one.values()]
-        elif isinstance(one, list | tuple):
-            left -= 2 + 2 * len(one)
-            waiting += one
-        else:
-            left -= len(one) + 2 if isinstance(one, str | bytes) else len(str(one))
-    return left < 0
-
-
 def _name(seconds: float) -> str:
     """How the names of batches begin whose first event is of a time."""
     return f"{round(seconds * _SECOND):016x}"
-
-
-def _deleted(page: BookPage[EventBatch], names: list[str]) -> None:
-    for name in names:
-        page.delete(name)
 
 
 def _event(row: list[Any]) -> Event:
@@ -614,9 +566,7 @@ def _event(row: list[Any]) -> Event:
 
 
 def _seconds(time: datetime | float | None, default: float) -> float:
-    if time is None:
-        return default
     if isinstance(time, datetime):
         return microseconds(time) / _SECOND
     check_seconds(time, "a time")
-    return float(time)
+    return default if time is None else float(time)

@@ -5,26 +5,29 @@ async with runtime:
     await runtime.forever()
 
 A module is any object. What it has of `startup(runtime)`, `context(shared)`, `ready(runtime)` and
-`shutdown(runtime)`, plain or async, is called in that order; `@runtime.on("name")` and methods that
-are marked with `@handles("name")` answer what is sent by name.
+`shutdown(runtime)`, plain or async, is called in that order; methods that are marked with
+`@handles("name")` answer what is sent by name.
 """
 
 from __future__ import annotations
 
 import asyncio
 import signal
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 from datetime import datetime
 from difflib import get_close_matches
-from functools import partial
 from inspect import signature
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from holdfast.errors import InvalidInputError, MissingError, RuntimeStartError
-from holdfast.store.names.arguments import check_function, check_seconds, check_text, listed
-from holdfast.store.names.cause import Cause
+from holdfast.store.names.arguments import (
+    by_name,
+    check_function,
+    check_seconds,
+    check_text,
+    listed,
+)
 from holdfast.store.names.items import Page
 from holdfast.store.names.scope import Scope
 from holdfast.store.store_async import Store
@@ -36,7 +39,6 @@ USUAL = {STARTUP: "start", SHUTDOWN: "stop"}
 """What stands for a phase of Holdfast's own modules, which are started and stopped."""
 PRIORITIES = ("highest", "high", "normal", "low", "lowest")
 Handler = Callable[[Mapping[str, Any]], Any]
-_T = TypeVar("_T")
 
 API: Mapping[str, Mapping[str, str]] = {
     "Entities": {
@@ -75,18 +77,18 @@ API: Mapping[str, Mapping[str, str]] = {
         "observation:replay": "replay",
         "observation:analyze": "analyze what=analysis_type",
     },
-    "Requests": {
-        "completion:submit": "submit session_id request",
-        "completion:active": "active",
-        "completion:waiting": "waiting session_id",
-        "completion:sessions": "sessions",
-    },
 }
 """What the modules of a daemon answer, by their class: the method, the parameters that must be
 there, in its order, and those that have another name there."""
 
 
-def answer_of(module: Any, usage: str) -> Handler:
+def answers_of(module: Any) -> dict[str, Handler]:
+    """What answers the names of the API that are known of the class of a module."""
+    known = API.get(type(module).__name__, {})
+    return {name: _answer(module, usage) for name, usage in known.items()}
+
+
+def _answer(module: Any, usage: str) -> Handler:
     """What answers a name of the API. Calls of a queue are those of the one of `queue_name`."""
     method, *words = usage.split()
     places = [word for word in words if "=" not in word]
@@ -111,7 +113,7 @@ def answer_of(module: Any, usage: str) -> Handler:
     return answer
 
 
-def known_of(handlers: Mapping[str, _T], name: str) -> _T:
+def known_of(handlers: Mapping[str, Any], name: str) -> Any:
     """What answers a name, of those that are known."""
     if name not in handlers:
         near = get_close_matches(name, handlers, 1)
@@ -121,7 +123,12 @@ def known_of(handlers: Mapping[str, _T], name: str) -> _T:
 
 
 def handles(name: str, *, priority: str = "normal") -> Callable[[Any], Any]:
-    """Mark a method of a module as what answers a name: `method(data)`, plain or async."""
+    """Mark a method of a module as what answers a name, or is told of a phase: `method(data)`,
+    plain or async.
+
+    Those of a higher priority are called first; the answer is that of the last one that gives
+    something.
+    """
     check_text(name, "the name of an event", 200, least=1)
     if priority not in PRIORITIES:
         raise InvalidInputError(f"priority is {', '.join(PRIORITIES)}")
@@ -153,38 +160,20 @@ class Runtime:
         """What `system:context` hands to all modules; they may add to it in `startup`."""
         self.phase = ""
         """The last phase that was entered."""
-        self.history: list[tuple[str, str, float]] = []
-        """(phase, module, seconds) of all that was done."""
         self._timeout = timeout
         self._handlers: dict[str, list[tuple[int, Handler]]] = {}
-        self._begun: list[Any] = []
+        self._ends = AsyncExitStack()
+        """What ends all that has begun, the last first; what fails keeps no other from ending."""
         self._over = asyncio.Event()
-        self._kept: Any = None
         for module in self.modules:  # it answers by its marked methods, and by names known of it
-            kind = type(module)
-            for name, usage in API.get(kind.__name__, {}).items():
-                self._add(name, answer_of(module, usage))
-            for attribute in dir(kind):
-                marked = getattr(getattr(kind, attribute, None), "__handles__", None)
+            for name, function in answers_of(module).items():
+                self._add(name, function)
+            for attribute in dir(type(module)):
+                marked = getattr(getattr(type(module), attribute, None), "__handles__", None)
                 if marked is not None:
                     self._add(marked[0], getattr(module, attribute), marked[1])
 
     # handlers
-
-    def on(self, name: str, *, priority: str = "normal") -> Callable[[Any], Any]:
-        """Have a function answer a name, or be told of a phase: `function(data)`, plain or async.
-
-        Those of a higher priority are called first; the answer is that of the last one that gives
-        something.
-        """
-        handles(name, priority=priority)  # refuses the same
-
-        def add(function: Any) -> Any:
-            check_function(function, "a handler")
-            self._add(name, function, priority)
-            return function
-
-        return add
 
     def _add(self, name: str, function: Handler, priority: str = "normal") -> None:
         known = [*self._handlers.get(name, ()), (PRIORITIES.index(priority), function)]
@@ -197,58 +186,50 @@ class Runtime:
         is not what it takes.
         """
         check_text(name, "the name of an event", 200, least=1)
-        if data is not None and not isinstance(data, Mapping):
-            raise InvalidInputError(f"{name} takes a mapping of parameters")
-        answer = None
+        given, answer = by_name(data, name), None
         for _, function in known_of(self._handlers, name):
             try:
-                found = await _awaited(function(dict(data or {})))
+                found = await _awaited(function(dict(given)))
             except InvalidInputError as error:
                 error.add_note(f"sent as {name}")
                 raise
             answer = found if found is not None else answer
         return plain_of(answer)
 
-    def names(self) -> list[str]:
-        """All names that are answered."""
-        return sorted(self._handlers)
-
     # phases
 
     async def __aenter__(self) -> Self:
         try:
             for phase in (STARTUP, CONTEXT, READY):
-                await self._enter(phase, self.modules)
+                self.phase = phase
+                for module in self.modules:
+                    if phase == STARTUP:  # also one that fails half-way has something to end
+                        self._ends.push_async_callback(self._lead, SHUTDOWN, module)
+                    await self._lead(phase, module)
+                await self._tell(phase)
             await self._restore()
         except BaseException:  # also a cancelled start: what had begun is ended
-            await self._end()
+            await self.__aexit__()
             raise
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await self._end()
-
-    async def _enter(self, phase: str, modules: Iterable[Any]) -> None:
-        self.phase = phase
-        for module in modules:
-            if phase == STARTUP:
-                self._begun.append(module)  # also one that fails half-way has something to end
-            await self._lead(phase, module)
-        await self._tell(phase)
+        self.phase = SHUTDOWN
+        self._ends.push_async_callback(self._tell, SHUTDOWN)
+        try:
+            await self._ends.aclose()
+        finally:
+            self._over.set()
 
     async def _lead(self, phase: str, module: Any) -> None:
         """Let one module do its part of a phase, in bounded time."""
-        name, own = name_of(module), phase.removeprefix("system:")
-        function = getattr(module, own, None) or getattr(module, USUAL.get(phase, ""), None)
+        function = getattr(module, phase.removeprefix("system:"), None)
+        given = [self.shared if phase == CONTEXT else self]
+        if function is None:
+            function, given = getattr(module, USUAL.get(phase, ""), None), []
         if function is None:
             return
-        takes = [
-            one
-            for one in signature(function).parameters.values()
-            if one.kind is not one.VAR_KEYWORD and one.default is one.empty
-        ]
-        given = [self.shared if phase == CONTEXT else self] if takes else []
-        begun = time.monotonic()
+        given = given[: len(signature(function).parameters)]  # it need not take what it is given
         try:
             async with asyncio.timeout(self._timeout):
                 await _awaited(function(*given))
@@ -256,9 +237,9 @@ class Runtime:
             said = f"failed with {type(error).__name__}: {error}"
             if isinstance(error, TimeoutError):
                 said = f"took longer than {self._timeout:g} s"
+            name = name_of(module)
             text = f"{phase}: the module {name} {said}"
             raise RuntimeStartError(text, name, phase) from error
-        self.history.append((phase, name, time.monotonic() - begun))
 
     async def _tell(self, phase: str) -> None:
         """Tell handlers of a phase, and the log."""
@@ -278,28 +259,9 @@ class Runtime:
             if hasattr(one, "collect") and hasattr(one, "restore")
         }
         if taking:
-            self._kept = ShutdownCheckpoints(
-                self.store, list(taking), signals=(), participants=taking
-            )
-            await self._kept.__aenter__()
-
-    async def _end(self) -> None:
-        """End all that had begun, the last first; one that fails keeps no other from ending."""
-        self.phase = SHUTDOWN
-        failed: list[BaseException] = []
-        ends: list[Callable[[], Awaitable[Any]]] = [partial(self._tell, SHUTDOWN)]
-        if self._kept is not None:
-            ends.insert(0, partial(self._kept.__aexit__, None, None, None))
-        ends += [partial(self._lead, SHUTDOWN, one) for one in reversed(self._begun)]
-        self._kept, self._begun = None, []
-        for end in ends:
-            try:
-                await end()
-            except Exception as error:
-                failed.append(error)
-        self._over.set()
-        if failed:
-            raise failed[0]
+            scopes = list(taking)
+            kept = ShutdownCheckpoints(self.store, scopes, signals=(), participants=taking)
+            await self._ends.enter_async_context(kept)
 
     def stop(self) -> None:
         """Let `forever` return; of this event loop's thread."""
@@ -308,16 +270,12 @@ class Runtime:
     async def forever(self) -> None:
         """Wait for `stop`, SIGTERM or SIGINT."""
         loop = asyncio.get_running_loop()
-        taken = []
-        for number in (signal.SIGTERM, signal.SIGINT):
-            with suppress(RuntimeError, ValueError):  # not in the main thread, or not on Windows
-                loop.add_signal_handler(number, self._over.set)
-                taken.append(number)
-        try:
+        with ExitStack() as taken:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                with suppress(RuntimeError, ValueError):  # not in the main thread, or on Windows
+                    loop.add_signal_handler(number, self._over.set)
+                    taken.callback(loop.remove_signal_handler, number)
             await self._over.wait()
-        finally:
-            for number in taken:
-                loop.remove_signal_handler(number)
 
 
 def name_of(module: Any) -> str:
@@ -332,8 +290,6 @@ async def _awaited(answer: Any) -> Any:
 
 def plain_of(thing: Any) -> Any:
     """A result as plain data: times as numbers, and as text under a name with `_iso`."""
-    if isinstance(thing, Cause | Scope):
-        return str(thing)
     if isinstance(thing, datetime):
         return thing.isoformat()
     if isinstance(thing, Page):

@@ -21,20 +21,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from holdfast.errors import InvalidInputError, MissingError
+from msgspec import UNSET, Meta, Struct, ValidationError, convert, field
+
+from holdfast.errors import InvalidInputError
 from holdfast.hooks.breaker import Breaker, BreakerSettings
 from holdfast.runtime.entities import Entities, Entity, check_id
 from holdfast.runtime.events import Event, Events
-from holdfast.store.names.arguments import check_count, check_seconds, check_text, listed
+from holdfast.store.names.arguments import check_count, check_seconds
 from holdfast.store.names.background import Background
 from holdfast.store.names.face import calls, ends, faced, writes
 from holdfast.store.names.patterns import Expression, Patterns
 
 TYPE = "observation_subscription"
-OBSERVER, TARGET = "observer", "target"
-"""The relationships of a subscription to the two agents."""
 MOST_QUERIED = 1000
 QUEUE, BATCH, INTERVAL = 1000, 10, 0.1
 BREAKER = BreakerSettings(failures=5, window=300.0, open=60.0)
@@ -45,22 +45,18 @@ OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
     "lt": operator.gt,
 }
 """What compares the value of a filter with what is found."""
-FILTER = ("exclude", "content_match", "sampling_rate", "rate_limit")
-"""What a filter may have, in the order in which it is asked."""
 OWN = ("observe:", "observation:")
 """Events that tell of observations are not observed: each would make two more."""
 
 
-class RateLimiter:
+class RateLimiter(Struct, forbid_unknown_fields=True, dict=True):
     """At most `max_events` in any `window_seconds`. One agent's flood is no other's."""
 
-    def __init__(self, max_events: int = 10, window_seconds: float = 1.0) -> None:
-        check_count(max_events, "max_events", 1)
-        check_seconds(window_seconds, "window_seconds")
-        if window_seconds <= 0:
-            raise InvalidInputError("window_seconds is above 0")
-        self.max_events, self.window_seconds = max_events, window_seconds
-        self._passed: deque[float] = deque(maxlen=max_events)
+    max_events: Annotated[int, Meta(ge=1)] = 10
+    window_seconds: Annotated[float, Meta(gt=0)] = 1.0
+
+    def __post_init__(self) -> None:
+        self._passed: deque[float] = deque(maxlen=self.max_events)
 
     def allow(self, now: float) -> bool:
         """Whether one more may pass at a time; then it has passed."""
@@ -70,37 +66,62 @@ class RateLimiter:
         return True
 
 
+class ContentMatch(Struct, forbid_unknown_fields=True, dict=True):
+    """What the data of an event must have: a value, compared by an operator, or a pattern."""
+
+    field: Annotated[str, Meta(min_length=1, max_length=200)]
+    value: Any = UNSET
+    pattern: str | None = None
+    operator: Literal["equals", "contains", "gt", "lt"] = "equals"
+
+    def __post_init__(self) -> None:
+        if self.pattern is None and self.value is UNSET:
+            raise ValueError("content_match has a pattern, or a value")
+        compared = partial(OPERATORS[self.operator], self.value)
+        self._compared = compared if self.pattern is None else Expression(self.pattern).found
+
+    def fits(self, data: Any) -> bool:
+        """Whether the data of an event fit."""
+        for name in self.field.split("."):
+            data = data.get(name) if isinstance(data, Mapping) else None
+        try:
+            return bool(self._compared(data))
+        except TypeError:  # values of two kinds that cannot be compared do not fit
+            return False
+
+
+class Filter(Struct, forbid_unknown_fields=True):
+    """What is left out of the events of a subscription, in the order in which it is asked."""
+
+    exclude: list[str] = []
+    content_match: ContentMatch | None = None
+    sampling_rate: Annotated[float, Meta(ge=0, le=1)] = 1.0
+    rate_limit: RateLimiter = field(default_factory=RateLimiter)
+
+
 class ObserverInfo:
     """A subscription at work: its filter is plain data, refused if nobody understands it."""
 
-    def __init__(self, id: str, observer: str, target: str, events: Any, filter: Any) -> None:
-        given = dict(filter or {})
-        if unknown := given.keys() - set(FILTER):
-            raise InvalidInputError(f"a filter has {', '.join(FILTER)}, not {min(unknown)}")
-        self.id, self.observer, self.target = id, observer, target
-        self.events = Patterns(events)
-        self.filter = given
-        self.rate = given.get("sampling_rate", 1.0)
-        if type(self.rate) not in (int, float) or not 0 <= self.rate <= 1:
-            raise InvalidInputError("sampling_rate is a number from 0 to 1")
+    def __init__(self, id: str, observer: str, target: str, events: list[str], filter: Any) -> None:
         try:
-            self.limiter = RateLimiter(**given.get("rate_limit", {}))
-        except TypeError:
-            raise InvalidInputError("rate_limit has max_events and window_seconds") from None
+            self._asked = convert(filter, Filter)
+        except ValidationError as error:
+            raise InvalidInputError(f"nobody understands this filter: {error}") from None
+        self.id, self.observer, self.target, self.events = id, observer, target, events
         self.observed = self.limited = 0
-        exclude, match = listed(given.get("exclude", ()), "exclude"), given.get("content_match")
-        self._exclude = Patterns(exclude).fit if exclude else None
-        self._fits = _content(match) if match is not None else None
+        self._named = Patterns(events).fit
+        self._excluded = Patterns(self._asked.exclude).fit if self._asked.exclude else None
 
     def wants(self, name: str, data: Mapping[str, Any], now: float) -> bool:
         """Whether an event is observed: excluded, content, sample and limit, in that order."""
-        if not self.events.fit(name) or (self._exclude is not None and self._exclude(name)):
+        asked, match = self._asked, self._asked.content_match
+        if not self._named(name) or (self._excluded is not None and self._excluded(name)):
             return False
-        if self._fits is not None and not self._fits(data):
+        if match is not None and not match.fits(data):
             return False
-        if self.rate < 1 and random.random() >= self.rate:
+        if asked.sampling_rate < 1 and random.random() >= asked.sampling_rate:
             return False
-        if not self.limiter.allow(now):
+        if not asked.rate_limit.allow(now):
             self.limited += 1
             return False
         self.observed += 1
@@ -155,7 +176,7 @@ class Observations:
                 found += 1
             else:
                 self._entities.delete(entity)
-        self._log._watching = self._passed
+        self._watch(self._passed)
         if self._deliver is not None:
             self._background.start()
         self._log.emit("observation:restored", {"count": found})
@@ -165,8 +186,12 @@ class Observations:
     @ends
     def stop(self) -> None:
         """Observe no more, and deliver what waits; subscriptions stay as they are."""
-        self._log._watching = None
+        self._watch()
         self._background.stop()
+
+    def _watch(self, *mine: Callable[[Event], None]) -> None:
+        others = [one for one in self._log._watching if one != self._passed]
+        self._log._watching = (*others, *mine)
 
     # subscriptions
 
@@ -185,15 +210,14 @@ class Observations:
         `operator` equals, contains, gt or lt, or a `pattern`), `sampling_rate` (0 to 1) and
         `rate_limit` (`max_events` 10 in `window_seconds` 1.0).
         """
-        observer, target = check_id(observer), check_id(target)
-        info = ObserverInfo(f"sub_{secrets.token_hex(6)}", observer, target, events, filter)
-        for id in (observer, target):
-            if not self._entities.exists(id):
-                raise MissingError(f"there is no entity {id}: who observes, or is observed, is one")
-        told = {"observer": observer, "target": target, "events": list(info.events.texts)}
-        made = self._entities.create(TYPE, told | {"filter": info.filter}, id=info.id)
-        self._entities.relate(made, OBSERVER, observer)
-        self._entities.relate(made, TARGET, target)
+        told: dict[str, Any] = {"observer": check_id(observer), "target": check_id(target)}
+        for id in told.values():
+            self._entities.get(id)  # both must be there
+        told |= {"events": list(Patterns(events).texts), "filter": dict(filter or {})}
+        info = ObserverInfo(f"sub_{secrets.token_hex(6)}", **told)
+        made = self._entities.create(TYPE, told, id=info.id)
+        for role in ("observer", "target"):
+            self._entities.relate(made, role, told[role])
         self._add(info)
         return info.id
 
@@ -234,10 +258,9 @@ class Observations:
         if not source or name.startswith(OWN) or source not in self._by_target:
             return
         for info in self._wanting(source, name, event.data):
-            id = secrets.token_hex(6)
-            marks = {"stripped": list(event.stripped)} if event.stripped else {}
-            self._tell(info, "observe:begin", id, name, event.data, **marks)
-            self._tell(info, "observe:end", id, name, event.data, **marks)
+            id, gone = secrets.token_hex(6), list(event.stripped)
+            self._tell(info, "observe:begin", id, name, event.data, stripped=gone)
+            self._tell(info, "observe:end", id, name, event.data, stripped=gone)
         if name == "agent:terminated":
             self.ended(source)
 
@@ -276,10 +299,10 @@ class Observations:
         if self._deliver is None:
             return
         with self._lock:
-            if len(self._queue) >= QUEUE:
+            if len(self._queue) < QUEUE:
+                self._queue.append((info.observer, event))
+            else:
                 self.dropped += 1
-                return
-            self._queue.append((info.observer, event))
         if len(self._queue) >= BATCH:
             self._background.wake()
 
@@ -314,15 +337,13 @@ class Observations:
     ) -> list[Event]:
         """Observations that were told (`observe:begin`), the newest first; 1,000 at most."""
         check_count(limit, "limit")
-        fit = Patterns(events).fit
+        fit, most = Patterns(events).fit, min(limit, MOST_QUERIED)
+        few = most if target is None and events == "*" else None  # else which is not known yet
+        told = self._log.query("observe:begin", client=observer, limit=few, reverse=True)
         found = (
-            one
-            for one in self._log.query("observe:begin", limit=None, reverse=True)
-            if observer in (None, one.data["observer"]) and target in (None, one.data["target"])
+            one for one in told if target in (None, one.data["target"]) and fit(one.data["event"])
         )
-        return list(
-            islice((one for one in found if fit(one.data["event"])), min(limit, MOST_QUERIED))
-        )
+        return list(islice(found, most))
 
     @writes
     def replay(
@@ -361,14 +382,15 @@ class Observations:
         """What the newest 1,000 observations say: `frequency`, `errors` or `performance`."""
         if what not in ("frequency", "errors", "performance"):
             raise InvalidInputError("analyze takes frequency, errors or performance")
-        ended = self._log.query("observe:end", limit=None)
-        ends = {one.data["observation_id"]: one for one in ended}
         begun = self.query(observer=observer, target=target, limit=MOST_QUERIED)
         if what == "frequency":
             counts = Counter(one.data["event"] for one in begun)
             span = begun[0].timestamp - begun[-1].timestamp if len(begun) > 1 else 0.0
             rate = len(begun) / span if span > 0 else float(len(begun))
             return {"total": len(begun), "events": dict(counts), "per_second": rate}
+        since = begun[-1].timestamp if begun else None
+        ended = self._log.query("observe:end", since=since, limit=None)
+        ends = {one.data["observation_id"]: one for one in ended}
         over = [(one, end) for one in begun if (end := ends.get(one.data["observation_id"]))]
         if what == "errors":
             failed = Counter(end.data["error"] for _, end in over if end.data.get("error"))
@@ -387,9 +409,9 @@ class Observations:
         self, *, observer: str | None = None, target: str | None = None
     ) -> list[dict[str, Any]]:
         """Subscriptions, and how much each has observed in this process."""
-        shown = ("id", "observer", "target", "observed", "limited")
+        shown = ("id", "observer", "target", "observed", "limited", "events")
         return [
-            {name: getattr(one, name) for name in shown} | {"events": [*one.events.texts]}
+            {name: getattr(one, name) for name in shown}
             for one in self._infos()
             if observer in (None, one.observer) and target in (None, one.target)
         ]
@@ -399,30 +421,3 @@ def source_of(data: Mapping[str, Any]) -> str:
     """The agent that an event says it is of; empty if it says none."""
     named = (data.get(name) for name in ("agent_id", "agent", "source_agent"))
     return next((one for one in named if isinstance(one, str)), "")
-
-
-def _content(match: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], bool]:
-    """A function that says whether the data of an event fit."""
-    known = {"field", "value", "pattern", "operator"}
-    if not isinstance(match, Mapping) or not match.keys() <= known:
-        raise InvalidInputError("content_match has field, value or pattern, and operator")
-    path, value = match.get("field"), match.get("value")
-    check_text(path, "the field of content_match", 200, least=1)
-    how = match.get("operator", "equals")
-    if "pattern" in match:
-        compared = Expression(match["pattern"]).found
-    elif "value" not in match or how not in OPERATORS:
-        given = ", ".join(OPERATORS)
-        raise InvalidInputError(f"content_match has a pattern, or a value; operator is {given}")
-    else:
-        compared = partial(OPERATORS[how], value)
-
-    def fits(data: Any) -> bool:
-        for name in str(path).split("."):
-            data = data.get(name) if isinstance(data, Mapping) else None
-        try:
-            return bool(compared(data))
-        except TypeError:  # values of two kinds that cannot be compared do not fit
-            return False
-
-    return fits

@@ -89,10 +89,6 @@ class Queue:
         """All items that have not expired, the oldest first."""
         return self.peek(self._handle.reader.length(self._items))
 
-    def length(self) -> int:
-        """How many items there are that have not expired."""
-        return len(self.items())
-
     @writes
     def delete(self) -> int:
         """Remove all items; tells how many there were, expired ones included."""

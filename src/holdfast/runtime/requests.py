@@ -238,16 +238,15 @@ class Requests:
         """
         check_seconds(timeout, "timeout")
         session, id = map(check_id, str(ticket).rpartition("/")[::2])
-        end = time.monotonic() + timeout if timeout is not None else None
+        end = time.monotonic() + (timeout if timeout is not None else inf)
         book, mailbox = self._book(session), self._mailbox(session)
 
         def answer() -> RequestRecord | Letter | None:
-            if (done := book.get(f"done/{id}")) is not None:
-                return done
-            return next((one for one in mailbox.set_aside() if one.id == id), None)
+            aside = (one for one in mailbox.set_aside() if one.id == id)
+            return book.get(f"done/{id}") or next(aside, None)
 
         while (found := answer()) is None:
-            left = end - time.monotonic() if end is not None else LOOK
+            left = end - time.monotonic()
             if left <= 0:
                 raise TimeoutError(f"{ticket} was not answered in time")
             yield wait(self._core.lanes.bell, lambda: answer() is not None, min(left, LOOK))
@@ -266,7 +265,7 @@ class Requests:
 
     @here
     def active(self) -> dict[str, Request]:
-        """Requests that are at work in this process, by their ids."""
+        """Requests that are at work in this process, by their tickets."""
         with self._lock:
             return dict(self._active)
 
@@ -347,6 +346,7 @@ class Requests:
     def _next(self, session: str, desk: _Desk) -> float | None:
         """Answer the next request; None if there may be more, else seconds until it is worth while
         again."""
+        taken = False
         try:
             with desk.mailbox.next() as mail:
                 if mail is None:
@@ -356,23 +356,23 @@ class Requests:
                         return max(0.01, due.timestamp() - time.time()) if due else 0.005
                     desk.mark = mark  # what comes from now on changes it
                     return inf
+                taken = True
                 letter, written = mail.letter, None if self._memory else mail
                 asked = Request(session, letter.id, letter.content, letter.tries + 1, written)
                 with self._lock:
-                    self._active[letter.id] = asked
+                    self._active[f"{session}/{letter.id}"] = asked
                 try:
                     assert self._calls is not None
                     answer = self._calls.submit(self._worker, asked).result(self._timeout)
                 finally:
                     with self._lock:
-                        self._active.pop(letter.id, None)
+                        self._active.pop(f"{session}/{letter.id}", None)
                 page = self._book(session).page(mail.change)
                 page.put(f"done/{letter.id}", RequestRecord(answer), ttl=self._keep)
-        except LeaseLostError:
-            raise
-        except Exception:  # it is counted by the mailbox, which tries it again or sets it aside
-            pass
-        return None
+        except Exception as error:
+            if not taken or isinstance(error, LeaseLostError):
+                raise
+        return None  # what failed is counted by the mailbox, which tries it again or sets it aside
 
     def _leave(self, sessions: list[str]) -> None:
         """Forget sessions that nothing has come of since, in one change; give their leases back."""
@@ -403,7 +403,7 @@ class Requests:
             return None
         return [
             {name: getattr(letter, name) for name in ("id", "content", "tries")}
-            | {"session": session, "active": letter.id in self._active}
+            | {"session": session, "active": f"{session}/{letter.id}" in self._active}
             for session in self.sessions()
             for letter in self.waiting(session)
         ]

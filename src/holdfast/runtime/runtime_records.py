@@ -27,7 +27,7 @@ ENTITIES = Owned("$entity/")
 RELATIONS = Owned("$relation/")
 """FROM/TYPE/TO: the relationship of that type between two entities."""
 LINKED = Owned("$linked/", merge=Owned.WHOLE)
-"""Set anew with each relationship of an entity, so that its deletion notices one that comes
+"""True, set anew with each relationship of an entity, so that its deletion notices one that comes
 meanwhile: relationships of one entity are made side by side, and none waits for another."""
 
 
@@ -55,12 +55,6 @@ class RelationRecord(Struct):
     metadata: dict[str, Any] = {}
 
 
-class LinkRecord(Struct):
-    """That an entity got a relationship; that it is set anew is what counts."""
-
-    linked: bool
-
-
 def pair_of(name: str, value: Any) -> str | None:
     """What a property is found by; None for None, and for what is no term: a list, a mapping."""
     term = encode_term(value)
@@ -81,6 +75,8 @@ class EventBatch(Struct):
     events: bytes
     """Lists of their fields, encoded: events are written and read by the batch, and many values
     in one take twice the time of one value."""
+    time: float
+    """Of the first of them."""
     correlations: list[str]
     sessions: list[str]
 

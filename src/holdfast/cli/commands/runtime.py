@@ -18,7 +18,7 @@ from holdfast.cli.session import Session, login, moment
 from holdfast.errors import InvalidInputError
 from holdfast.runtime.entities import Entities
 from holdfast.runtime.events import Events
-from holdfast.runtime.life_cycle import API, Runtime, answer_of, known_of, name_of, plain_of
+from holdfast.runtime.life_cycle import Runtime, answers_of, known_of, name_of, plain_of
 from holdfast.runtime.observations import TYPE, Observations
 from holdfast.runtime.queue import Queue
 from holdfast.store.inner import json
@@ -162,12 +162,8 @@ def send(session: Session, name: str, data: str | None, scope: str) -> None:
         state = session.state(store, scope, new=True)
         entities, log = Entities(state), Events(store)
         modules = (entities, log, Queue(state, "any"), Observations(entities, log))
-        answers = {
-            one: (module, usage)
-            for module in modules
-            for one, usage in API[type(module).__name__].items()
-        }
-        found = plain_of(answer_of(*known_of(answers, name))(given))
+        answers = {one: answer for module in modules for one, answer in answers_of(module).items()}
+        found = plain_of(known_of(answers, name)(given))
     output.value(plain(Value(found)))
 
 
