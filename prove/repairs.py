@@ -1,6 +1,7 @@
-"""Damaged files mended: bits flipped anywhere in a store's file, then `holdfast repair`.
+"""Damaged files mended: a store's file damaged anywhere, then `holdfast repair`.
 
-In random pages, in pages of the index, in headers of pages and in the schema's text; each without a
+Bits flipped in random pages, in pages of the index, in headers of pages and in the schema's text;
+the file cut off at any byte; up to a quarter of its pages gone. Each without a
 copy, with an older one and with a current one. What is damaged is found, unless every row is there
 as it was. After the repair, with a current copy every row is there; with an older one all but rows
 that exist nowhere else, each of which the repair names or `verify` tells of; damage of the index
@@ -28,7 +29,13 @@ from holdfast.storage.sqlite.files import PAGE
 from holdfast.storage.sqlite.rebuild import look
 from prove.common import Findings, Result, TooMany, folder, pick
 
-KINDS = {"page": (8, 200, 2000), "index": (6, 100, 1000), "header": (4, 50, 500)}
+KINDS = {
+    "page": (8, 200, 2000),
+    "index": (6, 100, 1000),
+    "header": (4, 50, 500),
+    "cut": (2, 20, 200),
+    "gone": (2, 20, 200),
+}
 SCHEMA = (2, 20, 200)
 COPIES = ("none", "older", "current")
 LEAF_INDEX, INNER_INDEX, LEAF_TABLE, INNER_TABLE = 10, 2, 13, 5
@@ -82,6 +89,22 @@ def places(data: bytes, kind: str, draw: random.Random) -> int:
     index = [at for at in range(PAGE, len(data), PAGE) if data[at] in (LEAF_INDEX, INNER_INDEX)]
     page = draw.choice(index if kind == "index" else range(0, len(data), PAGE))
     return page + draw.randrange(12 if kind == "header" else PAGE)
+
+
+def _damage(data: bytes, kind: str, draw: random.Random) -> tuple[bytes, str]:
+    """A file's content, damaged, and where."""
+    if kind == "cut":
+        end = draw.randrange(len(data))
+        return data[:end], f"behind byte {end}"
+    made = bytearray(data)
+    if kind == "gone":
+        pages = draw.sample(range(len(data) // PAGE), draw.randint(2, len(data) // PAGE // 4))
+        for page in pages:
+            made[page * PAGE : (page + 1) * PAGE] = bytes(PAGE)
+        return made, f"pages {sorted(pages)}"
+    at, bit = places(data, kind, draw), draw.randrange(8)
+    made[at] ^= 1 << bit
+    return made, f"bit {bit} of byte {at % PAGE} of page {at // PAGE}"
 
 
 def _holdfast(path: Path, *words: str) -> tuple[int, str]:
@@ -152,13 +175,10 @@ def damaged(copy: str, seed: int, scale: int) -> tuple[int, list[str]]:
                         path.unlink()
                 for path, data in files.items():
                     path.write_bytes(data)
-                at, bit = places(files[main], kind, draw), draw.randrange(8)
-                data = bytearray(files[main])
-                data[at] ^= 1 << bit
+                data, where = _damage(files[main], kind, draw)
                 main.write_bytes(data)
                 count += 1
                 for wrong in _repaired(main, kind, copy, truth, older):
-                    where = f"bit {bit} of byte {at % PAGE} of page {at // PAGE}"
                     findings.note(f"{kind}, copy {copy}: {where}: {wrong}")
         except TooMany:
             pass
@@ -171,7 +191,7 @@ def run(seed: int, scale: int) -> Result:
     with ProcessPoolExecutor(2) as pool:
         parts: list[Any] = list(pool.map(damaged, COPIES, repeat(seed), repeat(scale)))
     count = sum(part[0] for part in parts)
-    scope = "random pages, index, headers and schema; without, with an older and a current copy"
+    scope = "bits, ends and pages of files; without, with an older and a current copy"
     return Result(
         f"{count} files mended", scope, seed, [text for part in parts for text in part[1]]
     )
