@@ -9,11 +9,12 @@ from pathlib import Path
 
 import apsw
 import pytest
-from cli_kit import Cli
+from cli_kit import Cli, Result
 
 from holdfast import sync
 from holdfast.errors import ChangeIdError
 from holdfast.storage.sqlite.files import PAGE
+from holdfast.store.inner import core_of
 
 STORE = Path("store.db")
 LEAF_TABLE, LEAF_INDEX = 13, 10
@@ -301,3 +302,81 @@ def test_a_copy_gives_nothing_back_that_was_erased_or_pruned(cli: Cli, store: Pa
     assert before == after, "with nothing pruned or erased come back, and nothing lost"
     assert cli("verify").code == 0
     assert cli("key get agent:two count").code == 4
+
+
+def talked() -> None:
+    """An agent with a list, whose index is saved at entry 256, and what it is compared with."""
+    with opened() as store:
+        state = store.agent("four")
+        for number in range(120):
+            state.set("plan", number)
+            state.append("talk", {"content": f"message {number} " * 8})
+            if number % 30 == 0:
+                state.checkpoint(f"at {number}")
+        for number in range(20):
+            state.set("plan", 1000 + number)
+
+
+def rows_of_four(kind: bytes) -> list[bytes]:
+    """Keys of the newest agent's rows, in order."""
+    with opened() as store:
+        number = core_of(store).ledger(store.agent("four").scope).number
+    return sorted(k for k in rows_of_table() if k[:7] == kind + number.to_bytes(6, "big"))
+
+
+def spoil(key: bytes, at: int | None = -3) -> None:
+    """Change one bit of a row, or let it be gone."""
+    row = bytearray(rows_of_table()[key])
+    connection = apsw.Connection(str(STORE))
+    if at is None:
+        connection.execute("DELETE FROM records WHERE k = ?", (key,))
+    else:
+        row[at] ^= 8
+        connection.execute("UPDATE records SET v = ? WHERE k = ?", (bytes(row), key))
+    connection.close()
+
+
+def ends_well(cli: Cli, count: int) -> Result:
+    """What no copy has is stated as lost once, and all else stays."""
+    done = cli("repair --yes --accept-loss")
+    assert (done.code, done.err) == (0, "")
+    assert cli("verify").code == 0
+    assert cli("repair --yes").out == "nothing is damaged\n"
+    found = cli("show agent:four --json").json["state"]
+    assert (len(found["talk"]), found["plan"]) == (count, 1019)
+    assert cli("key set agent:four plan 1").code == 0
+    return done
+
+
+def test_a_damaged_saved_index_costs_no_state(cli: Cli, store: Path) -> None:
+    talked()
+    spoil(rows_of_four(b"N")[0])
+    assert "its newest state is whole" in cli("repair --yes").err
+    assert "served" not in ends_well(cli, 120).out
+    assert cli("restore agent:four 264").code == 0
+
+
+@pytest.mark.parametrize("at", [-3, 25, None], ids=["body", "envelope", "gone"])
+@pytest.mark.parametrize("index", [False, True], ids=["entry", "entry and index"])
+def test_damage_of_a_list_costs_its_item(
+    cli: Cli, store: Path, at: int | None, index: bool
+) -> None:
+    talked()
+    spoil(rows_of_four(b"E")[207], at)
+    if index:
+        spoil(rows_of_four(b"N")[0])
+    assert "lost: what entry 208 did" in cli("repair --dry-run").out
+    assert "lost: what entry 208 did" in ends_well(cli, 119).out
+
+
+@pytest.mark.parametrize("also", [False, True], ids=["", "and an entry"])
+def test_the_newest_rows_of_the_feed_are_gone(cli: Cli, store: Path, also: bool) -> None:
+    """Nothing in the feed shows it: it names too few entries of the newest scope."""
+    talked()
+    rows = rows_of_table()
+    for key in sorted(key for key in rows if key[:1] == b"F")[-4:]:
+        spoil(key, None)
+    if also:
+        spoil(rows_of_four(b"E")[39])  # that set the plan
+    assert cli("verify").code == 1
+    ends_well(cli, 120)

@@ -697,15 +697,18 @@ class Way(NamedTuple):
 
 def damaged_keys(line: Timeline, prefix: str = "") -> list[str]:
     """Keys that begin with a text and whose values cannot be read; a damaged index raises."""
-    found = []
-    for key, slot in line.scan(prefix):
-        settled = line.settled(slot)
-        try:
-            for ref, place in leaves(line.ledger, settled.ref, settled.location):
-                line.ledger.atom(ref, place)
-        except StateIntegrityError:  # that is what is asked
-            found.append(key)
-    return found
+    return [key for key, slot in line.scan(prefix) if is_damaged(line, slot)]
+
+
+def is_damaged(line: Timeline, slot: Slot) -> bool:
+    """Whether a value cannot be read."""
+    settled = line.settled(slot)
+    try:
+        for ref, place in leaves(line.ledger, settled.ref, settled.location):
+            line.ledger.atom(ref, place)
+    except StateIntegrityError:  # that is what is asked
+        return True
+    return False
 
 
 def stand_ins(handle: LineHandle, source: Timeline, keys: Iterable[str]) -> dict[str, Operation]:
@@ -725,7 +728,7 @@ def damaged_sticky(handle: LineHandle) -> list[str]:
     None if the newest state cannot be read at all: a restore does not keep its sticky keys.
     """
     points = handle.history.points
-    line = points.line()
+    line = points.past_damage()
     if line.stranded is not None:
         return []
     now = points.view(handle.timeline, line.sequence)

@@ -7,7 +7,8 @@ lost, under a signature: then it is not reported again, and `verify` lists it as
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -139,13 +140,22 @@ class Salvaged:
     """Entries that could not be read, or not be done again."""
     doubtful: list[str] = field(default_factory=list)
     """Keys that may lack what lost entries did to them."""
+    changes: Counter[str] = field(default_factory=Counter)
+    """How often entries that could be read changed each key."""
+    left_out: set[str] = field(default_factory=set)
+    """Keys of which a later change was left out."""
 
     def __str__(self) -> str:
+        text = self.of()
+        return f"{text}; doubtful keys: {some(self.doubtful)}" if self.doubtful else text
+
+    def of(self, keys: Sequence[str] = ()) -> str:
+        """What is lost, of some keys or of all."""
         if not self.lost:
             return "nothing"
         entries = "entries" if len(self.lost) > 1 else "entry"
         text = f"what {entries} {some(map(str, self.lost))} did"
-        return f"{text}; doubtful keys: {some(self.doubtful)}" if self.doubtful else text
+        return f"{text} to {some(keys)}" if keys else text
 
     def data(self) -> dict[str, Any]:
         """Plain data, kept as the result of a step: what the text names only some of."""
@@ -161,9 +171,10 @@ class Salvage:
     def __init__(self, handle: LineHandle, whole: int, last: int) -> None:
         self._handle = handle
         source = handle.history.points.view(handle.timeline, whole)
-        self._line = Timeline(source.ledger, source.number)
+        self.line = Timeline(source.ledger, source.number)
+        """The state that they come to."""
         if whole:
-            self._line.load(whole)
+            self.line.load(whole, saves=not source.bare)
         self._whole = whole
         self._last = last
         self._sure: set[str] | None = None
@@ -173,14 +184,14 @@ class Salvage:
 
     def replay(self) -> Salvaged:
         """Go through the entries."""
-        expected = self._line.sequence + 1
-        for key, row in entry_rows(self._line, expected, self._last):
+        expected = self.line.sequence + 1
+        for key, row in entry_rows(self.line, expected, self._last):
             sequence = rowkinds.sequence_of(key)
             for missing in range(expected, sequence):
                 self._lose(missing)
             expected = sequence + 1
             try:
-                envelope, body = self._line.ledger.open_entry(key, row)
+                envelope, body = self.line.ledger.open_entry(key, row)
                 self._entry(sequence, envelope, body)
             except (PrunedError, StateIntegrityError):  # named as lost; what follows is done again
                 self._lose(sequence)
@@ -197,12 +208,12 @@ class Salvage:
         """What was replayed as a point to return to, on a timeline of its own; with `sticky_alone`
         only sticky keys and declarations, the others as they were before."""
         label = f"{self._handle.timeline}@{self._last}, replayed"
-        some = sticky_prefixes(self._line.declared) if sticky_alone else None
-        return put_together(self._handle, self._whole, self._line, label, reason, some)
+        some = sticky_prefixes(self.line.declared) if sticky_alone else None
+        return put_together(self._handle, self._whole, self.line, label, reason, some)
 
     def _declare_again(self) -> None:
         """Let keys be sticky whose declaration may have been in a lost entry."""
-        line = self._line
+        line = self.line
         owned = ((key, TABLE.index.rule(key)) for key, _ in line.scan(RESERVED))
         wanted = {rule.sticky(key) for key, rule in owned if rule is not None} - {""}
         with suppress(StateIntegrityError):  # then the parts of this library alone
@@ -218,11 +229,12 @@ class Salvage:
         self.result.lost.append(sequence)
 
     def _entry(self, sequence: int, envelope: Envelope, body: Body) -> None:
-        overlay = self._line.overlay
+        overlay = self.line.overlay
         named = [op[1] for op in body.ops if op[0] in entries.KEYED]
+        self.result.changes.update(named)
         before = {key: overlay[key] for key in named if key in overlay}
         try:
-            feed = self._line.feed_of(sequence, body)
+            feed = self.line.feed_of(sequence, body)
             for op in body.ops:
                 self._operation(sequence, op, feed)
         except StateIntegrityError:
@@ -230,22 +242,26 @@ class Salvage:
                 overlay.pop(key, None)
             overlay.update(before)
             raise
-        self._line.sequence = sequence
+        self.line.sequence = sequence
         self.result.applied += 1
         statement = envelope.statement
         if (
             statement is not None
             and self._sure is not None
-            and self._line.folded().hash == statement.root
+            and self.line.folded().hash == statement.root
         ):
-            self._sure, self._doubtful = None, set()
+            self._all_sure()
+
+    def _all_sure(self) -> None:
+        self._sure, self._doubtful = None, set()
+        self.result.left_out.clear()
 
     def _operation(self, sequence: int, op: list[object], feed: Iterator[object]) -> None:
-        line, code = self._line, op[0]
+        line, code = self.line, op[0]
         if code not in entries.KEYED:
             line.apply_op(sequence, op, feed)  # type: ignore[arg-type]
             if code in (entries.RESTORE, entries.FORK):
-                self._sure, self._doubtful = None, set()
+                self._all_sure()
             return
         key = str(op[1])
         old = line.slot(key)
@@ -258,14 +274,16 @@ class Salvage:
         if code in (entries.SET, entries.DELETE):
             self._sure.add(key)
             self._doubtful.discard(key)
+            self.result.left_out.discard(key)
             return
         self._doubtful.add(key)
         if code != entries.APPEND:
             line.overlay[key] = old
+            self.result.left_out.add(key)
 
     def _grown(self, sequence: int, key: str, old: Slot | None) -> Slot:
         """A list kept as a tree, to append to: the entry that made it one is lost."""
-        ledger = self._line.ledger
+        ledger = self.line.ledger
         codec, items = ledger.codec, []
         if old is not None and old.ref[0] <= refs.ATOM:
             value = ledger.value_of(key, old, codec.plain_reader)
@@ -275,7 +293,7 @@ class Salvage:
         root = ledger.trees.build(elements)
         ref = refs.tree(refs.LIST, root.hash, root.count, root.size)
         meta = old.meta if old is not None else b""
-        return Slot(ref, root, self._line.number, sequence, None, meta)
+        return Slot(ref, root, self.line.number, sequence, None, meta)
 
 
 @contextmanager
@@ -285,7 +303,7 @@ def sticky_replayed(handle: LineHandle, point: Any, reason: str, *, damaged: boo
     A restore keeps those by itself, unless they cannot be read, all or some (`damaged`): what has
     happened in the world is not undone, so they are replayed as far as they can be.
     """
-    line = handle.history.points.line()
+    line = handle.history.points.past_damage()
     timeline, sequence = handle.history.points.find(point)
     if (line.stranded is None and not damaged) or timeline != handle.timeline:
         yield point

@@ -215,7 +215,7 @@ def letting_go(line: LineHandle, recovery: str, since: int, outcome: str) -> Pla
     `since` is an entry that all of them come behind.
     """
     try:
-        made = [(one.why, one.checkpoint) for one in held(line, since)]
+        made = [(one.why, one.checkpoint) for one in held(line, since, passed=[])]
         known = [
             one.id
             for why, one in made

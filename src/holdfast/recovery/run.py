@@ -372,6 +372,8 @@ class Running:
                 verdict = HOPELESS
             elif checks and said and not isinstance(wrong, UNANSWERED):
                 verdict = REFUSED
+            elif step.type == RESTORE and step.critical and isinstance(wrong, StateIntegrityError):
+                verdict = REFUSED  # it cannot be put back: another one may
         attempt = self.record.attempt
         return RecoveryStepResult(
             step.key, not error, result, error, 0.0, attempt, verdict=verdict, validation=checked

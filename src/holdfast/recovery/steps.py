@@ -53,6 +53,7 @@ from holdfast.recovery.strategies import (
     look,
     missing_text,
     refusal,
+    replayed_keys,
     unreadable,
 )
 from holdfast.store.inner import (
@@ -165,6 +166,9 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
     elif target.keys:  # damaged keys, sticky ones too, get what they held at the point
         handle, timeline = context.handle, target.point.rpartition("@")[0]
         source = handle.history.points.view(timeline, _number(target.point))
+        if target.replay:
+            salvage = replayed_keys(handle, source.sequence, target.replay, target.keys)[0]
+            source, more = salvage.line, more | salvage.result.data()
         instead = stand_ins(handle, source, target.keys)
         bringing = Bringing(
             handle, source, target.point, target.keys, None, reason, sticky=True, instead=instead

@@ -5,7 +5,7 @@
 | `as_it_is` | the newest state, if all of it can be read | nothing |
 | `named` | the checkpoint or entry that the failure names | what came after it |
 | `point_in_time` | the state at the time that the failure names | what came after it |
-| `keys` | the newest state, damaged keys as in the newest whole checkpoint | those keys |
+| `keys` | the newest state, damaged keys replayed from a whole checkpoint | damaged entries |
 | `journal` | the newest entry whose state is whole, later entries replayed | damaged entries |
 | `newest_valid` | the newest whole checkpoint that no restore left behind | what came after it |
 | `copy` | the newest state that any copy of the store holds | what the copy lacks |
@@ -25,7 +25,7 @@ from typing import Any
 
 from holdfast.checkpoints.locate import Lineage, candidates, examine
 from holdfast.checkpoints.request import Locator
-from holdfast.checkpoints.restore_request import damaged_keys, failed
+from holdfast.checkpoints.restore_request import damaged_keys, failed, is_damaged
 from holdfast.errors import (
     Conflict,
     HoldfastError,
@@ -48,14 +48,17 @@ from holdfast.recovery.changes_of_others import (
     lost_text,
     maker_of,
     some,
+    together,
 )
 from holdfast.recovery.context import Context
 from holdfast.recovery.failures import DEFAULTS, LAST, NOTHING
 from holdfast.recovery.lost_entries import MAIN, Salvage
 from holdfast.recovery.records import stays_erased
 from holdfast.store.inner import (
+    TABLE,
     LineHandle,
     StoreHandle,
+    Timeline,
     core_of,
     derived,
     erased_ids,
@@ -69,7 +72,7 @@ from holdfast.store.names.arguments import check_count, check_text, listed
 from holdfast.store.names.cause import acting
 from holdfast.store.names.scope import RESERVED, check_key
 from holdfast.store.names.threads import called
-from holdfast.store.state import State
+from holdfast.store.state import View
 
 # Asking checks about a state: one that was recovered, or one that may be returned to.
 #
@@ -271,8 +274,11 @@ def _accepted(context: Context, handle: LineHandle, timeline: str, sequence: int
         raise UnfitTarget(f"{timeline}@{sequence}: {why}")
 
 
-def refused_at(context: Context, handle: LineHandle, timeline: str, sequence: int) -> str | None:
-    """Why a state would be refused once it is returned to, as far as that shows before."""
+def refused_at(
+    context: Context, handle: LineHandle, timeline: str, sequence: int, line: Timeline | None = None
+) -> str | None:
+    """Why a state would be refused once it is returned to, as far as that shows before; `line` is
+    that state, if others are put in place of some of its keys."""
     steps = [
         step
         for name, part in context.record.procedure.parts()
@@ -283,7 +289,8 @@ def refused_at(context: Context, handle: LineHandle, timeline: str, sequence: in
     keys = {key for step in steps for key in step.action.get("keys", ())}
     if not checks and not keys:
         return None
-    then = State(handle).at(f"{timeline}@{sequence}")
+    there = LineHandle(handle.core, handle.scope, timeline, line) if line is not None else None
+    then = View(there or handle.view(f"{timeline}@{sequence}"))
     missing = {key for key in keys if not then.exists(key)}
     if missing:
         sticky = sticky_prefixes(handle.reader.declared())
@@ -446,16 +453,54 @@ def newest_valid(context: Context) -> RecoveryTarget:
 
 
 def keys(context: Context) -> RecoveryTarget:
-    """The newest state, with damaged keys taken from the newest checkpoint that is whole."""
+    """The newest state, with damaged keys taken from the newest checkpoint that is whole.
+
+    What came after it is replayed for them, as far as it can be; unless a check refuses such a
+    state.
+    """
     handle = context.handle
-    damaged = damaged_keys(handle.history.points.view(handle.timeline, handle.place()[2]))
+    head = handle.place()[2]
+    newest = handle.history.points.view(handle.timeline, head)
+    damaged = sorted(damaged_keys(newest))
     if not damaged:
         raise _none_left(context, failures.KEYS, "no key of the newest state is damaged")
     for sequence in _valid_checkpoints(context, failures.KEYS):
         point = f"{handle.timeline}@{sequence}"
-        lost = f"changes of {len(damaged)} keys since {point}: {some(sorted(damaged))}"
-        return RecoveryTarget(failures.KEYS, point, lost, tuple(damaged))
+        salvage, back = replayed_keys(handle, sequence, head, damaged)
+        mixed = Timeline(newest.ledger, newest.number)
+        mixed.take_over(newest)
+        mixed.overlay = newest.overlay | {key: salvage.line.slot(key) for key in damaged}
+        replay = head
+        if context.barred(failures.KEYS) or refused_at(
+            context, handle, handle.timeline, head, mixed
+        ):
+            replay, back = 0, damaged
+        made, again = salvage.result, [key for key in damaged if key not in back]
+        lost = made.of(again) if again else ""
+        if back:
+            count = sum(made.changes[key] for key in back) + len(made.lost)
+            text = f"{count} changes of {len(back)} keys since {point}: {some(back)}"
+            lost = together(lost, text)
+        return RecoveryTarget(failures.KEYS, point, lost, tuple(damaged), replay=replay)
     raise _none_left(context, failures.KEYS, NO_CHECKPOINT)
+
+
+def replayed_keys(
+    handle: LineHandle, sequence: int, last: int, keys: Iterable[str]
+) -> tuple[Salvage, list[str]]:
+    """The state at an entry with what came after it replayed, and those of the keys that are as
+    they were there: a later change of a part was left out, or what it comes to cannot be read."""
+    salvage = Salvage(handle, sequence, last)
+    salvage.replay()
+    line, then = salvage.line, handle.history.points.view(handle.timeline, sequence)
+    back = []
+    for key in keys:
+        slot = line.slot(key)
+        if key in salvage.result.left_out or (slot is not None and is_damaged(line, slot)):
+            back.append(key)
+            for one in filter(None, (key, TABLE.index.along(key))):
+                line.overlay[one] = then.slot(one)
+    return salvage, back
 
 
 def journal(context: Context) -> RecoveryTarget:

@@ -74,7 +74,7 @@ def doctor(session: Session, scope: str | None, budget: float, at_least: int) ->
 @flag("--accept-loss", "State what of the past no copy has as lost.")
 @flag("--confirm", "Remove old files, once nothing is damaged.")
 def repair(session: Session, /, scope: str | None, **given: Any) -> int:
-    """Mend what is damaged, of a scope or of all: damaged keys from the newest whole checkpoint.
+    """Mend what is damaged, of a scope or of all: damaged keys from what is whole of their past.
 
     If keys alone are not enough, entries are replayed, or an older state or a copy is taken: the
     plan says which, and what that loses. With --copy, rows that a copy still has are healed before,
@@ -147,6 +147,7 @@ def _mend_files(
 
 _FEED, _CHANGE = b"F".hex(), b"I".hex()
 _AGAIN = "a change with that id would be applied again"
+_ELSE = "give a copy (--copy), or go back: holdfast restore {} CHECKPOINT --past-damage"
 _UNNAMED = rowkinds.ROW[b"E"].stray
 _MADE = [kind.key.hex() for kind in rowkinds.ROWS if kind.heal == rowkinds.DERIVED]
 """Kinds of rows some of which can be made again without a copy."""
@@ -172,8 +173,6 @@ class _Damage:
         self.plans: list[RecoveryPlan] = []
         self.past: dict[str, list[Finding]] = {}
         """Damage of scopes whose newest state is whole, if it is to be stated as lost."""
-        self.unnamed: list[str] = []
-        """Scopes that are whole, but for a damaged row of the feed that named their newest."""
         self.stated: list[str] = []
         self.left: list[str] = []
         """What cannot be mended here, and why."""
@@ -199,7 +198,7 @@ class _Damage:
         report = self._store.verify(self._scope, budget=self._budget)
         self.found, self.entries = report.findings, report.entries
         self.complete = self.complete and report.resume is None
-        self.plans, self.left, self.past, self.unnamed = [], [], {}, []
+        self.plans, self.left, self.past = [], [], {}
         self.dropping = []
         for scope, mine in sorted(grouped(self.found).items(), reverse=True):
             if as_if_healed:
@@ -297,15 +296,18 @@ class _Damage:
         self.dropping = [o for o in mine if self._accept and o.row[:2] == _CHANGE]
         mine = [one for one in mine if one not in leases and one not in self.dropping]
         if mine:
-            places = ", ".join(f"{one.place}: {one.message}" for one in mine[:3])
-            if self._accept and all(one.row[:2] == _FEED for one in mine):
-                scopes = [str(one.scope) for one in self._store.scopes(limit=1).items]
+            feed = [one for one in mine if self._accept and one.row[:2] == _FEED]
+            if feed:
                 # Any scope can tell of the feed. One whose newest entries it does not name any
                 # more has to: the feed names what tells of it, and so all before that.
-                for home in [*self.past, *self.unnamed] or scopes:
-                    self.past.setdefault(home, []).extend(mine)
-                if self.past:
-                    return
+                homes = [*self.past]
+                with suppress(HoldfastError):  # the directory may be damaged
+                    homes = homes or [str(one.scope) for one in self._store.scopes(limit=1).items]
+                for home in homes:
+                    self.past.setdefault(home, []).extend(feed)
+            mine = [one for one in mine if not feed or not self.past or one not in feed]
+        if mine:
+            places = ", ".join(f"{one.place}: {one.message}" for one in mine[:3])
             given = "none of the copies given has it whole" if self.copies else "--copy"
             also = "; --accept-loss states it as lost" if mine[0].row[:2] == _FEED else ""
             if mine[0].row[:2] == _CHANGE:
@@ -327,10 +329,8 @@ class _Damage:
         if unreadable(handle_of(state)) is None and tail is None:
             named = list(dict.fromkeys(one.place for one in found))
             places = ", ".join(named[:3]) + (", …" if len(named) > 3 else "")
-            if self._accept and all(one.message == _UNNAMED for one in found):
-                self.unnamed.append(scope)
-                return
-            if self._accept and all(one.kind in STATED and one.row for one in found):
+            known = [one.kind in STATED or one.message == _UNNAMED for one in found if one.row]
+            if self._accept and known.count(True) == len(found):
                 self.past[scope] = found
                 return
             self.left.append(
@@ -363,7 +363,8 @@ class _Damage:
             except (LeaseHeldError, RecoveryFailedError) as error:
                 if self._scope is not None:
                     raise
-                failed[str(plan.agent)] = f"{plan.agent}: {error}"  # and the others are mended
+                # And the others are mended.
+                failed[str(plan.agent)] = f"{plan.agent}: {error}; {_ELSE.format(plan.agent)}"
         found, plans, leases = self.found, self.plans, self.leases
         self.look()
         for one in self.dropping:
@@ -375,6 +376,8 @@ class _Damage:
             self.left += [f"{one.place}: it is still damaged" for one in self.dropping]
         if self.past:
             for scope, mine in self.past.items():
+                # What the feed does not name any more is here; what is written behind it is named.
+                mine = [one for one in mine if one.message != _UNNAMED] or mine
                 rows = [(one.kind, bytes.fromhex(one.row)) for one in mine]
                 handle = handle_of(self._store.scope(scope))
                 made = state_losses(handle, rows, "damaged, and in no copy")

@@ -8,12 +8,19 @@ the commit has failed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from holdfast.errors import Conflict, LimitExceededError, MissingError, ScopeNotFoundError
+from holdfast.errors import (
+    Conflict,
+    DamagedIndexError,
+    LimitExceededError,
+    MissingError,
+    ScopeNotFoundError,
+)
 from holdfast.seal.codec import MOST_WHOLE
 from holdfast.seal.sealer import write_varint
 from holdfast.store.journal import entry
@@ -275,10 +282,11 @@ class Stage:
         atoms: list[Atom] = []
         op: list[Any] | None = None
         if old is not None and refs.is_tree(old.ref):
-            old = self.timeline.settled(old)
-            steps = self.ledger.grower.difference(old.ref, old.location, part, atoms)
-            if steps is not None:
-                op = [entry.PATCH, key, steps]
+            with suppress(DamagedIndexError):  # then all of it is written
+                old = self.timeline.settled(old)
+                steps = self.ledger.grower.difference(old.ref, old.location, part, atoms)
+                if steps is not None:
+                    op = [entry.PATCH, key, steps]
         if op is None:
             atoms = []
             op = [entry.SET, key, emit(part, atoms), *tail]

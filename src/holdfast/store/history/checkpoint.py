@@ -11,6 +11,7 @@ import msgspec
 from holdfast.errors import (
     CheckpointNotFoundError,
     Conflict,
+    DamagedIndexError,
     InvalidInputError,
     ScopeNotFoundError,
     StateIntegrityError,
@@ -210,7 +211,7 @@ class History:
         Where damage keeps the state before from being read, that is done only on demand, and
         there is nothing to keep.
         """
-        line = self.points.line()
+        line = self.points.past_damage() if past_damage else self.points.line()
         damage = line.stranded
         timeline, sequence = self.points.find(point)
         source = self.points.view(timeline, sequence)
@@ -289,7 +290,7 @@ class History:
         source = self.points.view(timeline, sequence)
         root, checked = self.check_point(source, sequence, verify)
         label = f"{timeline}@{sequence}"
-        line, now = self.points.line(), self.core.clock.checked()
+        line, now = self.points.past_damage(), self.core.clock.checked()
         prefixes = sticky_prefixes(line.declared)
         before = Reader(self.core, self.scope, self.timeline, line, now)
         # What is restored is judged by today: what has expired since does not come back.
@@ -315,9 +316,21 @@ class History:
         return [key for key, _, _ in found if not derived(key) and not key.startswith(alone)]
 
     def check_point(self, source: Timeline, sequence: int, verify: str) -> tuple[Node, int]:
-        """The index at a point, checked: signature and root of a checkpoint, then what it holds."""
+        """The index at a point, checked: signature and root of a checkpoint, then what it holds.
+
+        A saved index that is damaged only saves time: then it is made from entries.
+        """
         if verify not in ("full", "references", "none"):
             raise InvalidInputError("verify is 'full', 'references' or 'none'")
+        try:
+            return self._checked(source, sequence, verify)
+        except DamagedIndexError:  # the entries have it all
+            again = Timeline(source.ledger, source.number).load(sequence, saves=False)
+            with source.lock:
+                source.take_over(again)
+            return self._checked(source, sequence, verify)
+
+    def _checked(self, source: Timeline, sequence: int, verify: str) -> tuple[Node, int]:
         root = fold_once(source)
         if sequence > source.ledger.before and verify != "none":
             key, envelope, _ = source.ledger.entry_at(source.number, sequence)

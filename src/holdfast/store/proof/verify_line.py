@@ -165,8 +165,13 @@ class LineCheck:
         if self.damaged:
 
             def uses(slot: Slot) -> bool:
-                places = (place for _, place in leaves(self.ledger, slot.ref, slot.location))
-                return any(place is not None and place[:2] in self.damaged for place in places)
+                for ref, place in leaves(self.ledger, slot.ref, slot.location):
+                    if place is not None and place[:2] in self.damaged:
+                        try:  # beside what is damaged there, others are whole
+                            self.ledger.check_atoms({place[:3]: [(place[3], ref)]}, read=True)
+                        except DAMAGE:
+                            return True
+                return False
 
             self.check.name_keys(self.ledger, [self.line.number], uses)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -12,6 +13,7 @@ from msgspec import structs
 
 from holdfast.errors import (
     CheckpointNotFoundError,
+    DamagedIndexError,
     DamagedRecordError,
     InvalidInputError,
     PointNotFoundError,
@@ -64,6 +66,20 @@ class Points:
         if timeline is None:
             raise ScopeNotFoundError(f"there is no scope {self.scope} in this store")
         return timeline
+
+    def past_damage(self) -> Timeline:
+        """The timeline, for who goes back whatever is damaged: it can only be looked back on, too,
+        if not all of its saved index can be read, nor be made from entries."""
+        line = self.line()
+        try:
+            deque(line.scan() if line.stranded is None else (), 0)
+        except DamagedIndexError:  # entries may have it all
+            try:
+                self.core.reload(self.scope, self.timeline, saves=False)
+            except StateIntegrityError as error:  # they have not
+                return self.core.stranded(self.scope, self.timeline, error)
+            return self.line()
+        return line
 
     def find(self, point: Any) -> tuple[str, int]:
         """(timeline, sequence) of a point.

@@ -34,7 +34,7 @@ from holdfast.store.journal.entry import Body
 from holdfast.store.journal.feed import LANES, FeedItem, Position, items_of
 from holdfast.store.journal.floor import Loss, Stated, hash_of, newest_told, row_print
 from holdfast.store.journal.ledger import Ledger
-from holdfast.store.journal.save import read_save
+from holdfast.store.journal.save import INDEX, read_save
 from holdfast.store.names import rowkinds
 
 PAGE = 1000
@@ -150,11 +150,20 @@ def _unannounced(ledger: Ledger, number: int, head: int) -> tuple[int, int, byte
     save, entry = ledger.storage.get(keys)
     if save is None or entry is None:
         return None
-    said = ledger.open_entry(keys[1], entry)[1].save
-    if said is not None and said[0] == head:
+    try:
+        said = ledger.open_entry(keys[1], entry)[1].save
+        if said is not None and said[0] == head:
+            return None
+        plain = ledger.open_row(keys[0], save)
+        return head, read_save(plain).kind, ledger.commit_save(plain)
+    except StateIntegrityError:  # nobody can make use of it
         return None
-    plain = ledger.open_row(keys[0], save)
-    return head, read_save(plain).kind, ledger.commit_save(plain)
+
+
+def _lies(ledger: Ledger, at: int) -> bool:
+    """Whether rows of a saved index lie at an entry of main, which may be left of a lost one."""
+    lines = (rowkinds.entry(rowkinds.line(kind, ledger.number, 0), at) for kind in (b"S", b"N"))
+    return any(ledger.storage.scan(low, rowkinds.after(low), limit=1) for low in lines)
 
 
 def tell(handle: LineHandle, reason: str) -> Loss | None:
@@ -193,10 +202,18 @@ def state_losses(handle: LineHandle, found: Iterable[tuple[str, bytes]], reason:
     prints = zip(rows, ledger.storage.get([key for _, key in rows]), strict=True)
     said = [Stated(kind, key, row_print(key, row)) for (kind, key), row in prints]
     made: list[str] = []
+    anew = any(key[:1] in (b"N", b"S") for _, key in rows)
+    if anew:  # of a saved index nothing is lost: the newest state is saved as its entries give it
+        with suppress(StateIntegrityError):  # an index that was saved later is whole
+            handle.core.reload(handle.scope, "main", saves=False)
     for start in range(0, len(said), MOST_STATED):
         part = said[start : start + MOST_STATED]
 
         def special(stage: Stage, body: Body, part: list[Stated] = part) -> None:
+            if not made:
+                stage.announce = stage.announce or _unannounced(ledger, 0, stage.sequence)
+                if anew and stage.announce is None and not _lies(ledger, stage.sequence):
+                    stage.save(INDEX)
             op = [entries.CHECKPOINT, "stated loss", "recovery", str(handle.scope)]
             body.ops = [op, [entries.SPOILT, part]]
             made.append(handle.history.signed(stage, body).id)

@@ -54,6 +54,7 @@ import msgspec
 
 from holdfast.errors import (
     Conflict,
+    DamagedIndexError,
     HoldfastError,
     InvalidInputError,
     PrunedError,
@@ -287,7 +288,7 @@ class _Pruning:
         """Whether a state can be had; one that is stated to be lost cannot be kept."""
         try:
             if self.ledger.before < at:
-                self._at(at).folded()
+                self._at(at)
         except StateIntegrityError as error:  # it is told, unless it was stated before
             if not is_stated(self.ledger, error):
                 raise
@@ -383,7 +384,22 @@ class _Pruning:
     # bases and the anchor
 
     def _at(self, sequence: int) -> Timeline:
-        return Timeline(self.ledger, self.line.number).load(sequence)
+        """A state that is to be kept.
+
+        Where something is damaged, all of its index is looked at, for entries go; one of which a
+        saved index is damaged is made from entries, if they are whole.
+        """
+        view = Timeline(self.ledger, self.line.number).load(sequence)
+        if not self.damaged:
+            view.folded()
+            return view
+        marks = Marks(self.ledger, self.line.number, 0, self._breath)
+        try:
+            marks.root(view.folded())
+        except DamagedIndexError:  # entries may have it all
+            view = Timeline(self.ledger, self.line.number).load(sequence, saves=False)
+            marks.root(view.folded())
+        return view
 
     def _announce(self, reason: str | None) -> Floor:
         """Save the states that are kept, then commit the anchor."""
@@ -743,6 +759,8 @@ class Marks:
         """(sequence, ordinal) of packs of nodes."""
         self.uploads: set[int] = set()
         self._seen: set[Any] = set()
+        self._past = False
+        """Whether what is marked may be lost, if that was stated."""
         self._breathe = breathe
         """Called once a node."""
 
@@ -756,7 +774,8 @@ class Marks:
             self.save(read_base(self.ledger, timeline, at, commitment))
 
     def save(self, save: Save) -> None:
-        """Mark what a saved index uses."""
+        """Mark what a saved index uses; one that is stated to be lost uses nothing."""
+        self._past = True
         if save.kind != DELTA:
             if save.place:
                 self._tree(tuple(save.place), save.root, index=True)
@@ -767,6 +786,7 @@ class Marks:
 
     def root(self, root: Node) -> None:
         """Mark what an index uses that is not saved itself."""
+        self._past = False
         if root.count:
             self._tree(root, root.hash, index=True)
 
@@ -778,7 +798,12 @@ class Marks:
             self._seen.add(place)
             self._mark(self.nodes, place)
         self._breathe()
-        node = self.ledger.trees.load(hint, hash_)
+        try:
+            node = self.ledger.trees.load(hint, hash_)
+        except StateIntegrityError as error:  # it is told, unless it was stated before
+            if not self._past or not is_stated(self.ledger, error):
+                raise
+            return  # what is kept, and the entries behind it, lead to all that it led to
         for element in node.elements:
             if node.level:
                 self._tree(element[2], element[1], index=index)
