@@ -12,6 +12,7 @@ in a store in memory of its own.
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 import time
@@ -60,6 +61,8 @@ from holdfast.store.names.background import Background
 from holdfast.store.names.face import Steps, calls, ends, faced, here, steps, wait, writes
 from holdfast.store.open import open_core
 from holdfast.store.store import Store
+
+log = logging.getLogger("holdfast.runtime")
 
 SCOPE = "$requests"
 PENDING = REQUESTS.prefix + "pending/"
@@ -347,6 +350,7 @@ class Requests:
     def _next(self, session: str, desk: _Desk) -> float | None:
         """Answer the next request; None if there may be more, else seconds until it is worth while
         again."""
+        id = ""
         try:
             with desk.mailbox.next() as mail:
                 if mail is None:
@@ -357,6 +361,7 @@ class Requests:
                     desk.mark = mark  # what comes from now on changes it
                     return inf
                 letter, written = mail.letter, None if self._memory else mail
+                id = letter.id
                 asked = Request(session, letter.id, letter.content, letter.tries + 1, written)
                 with self._lock:
                     self._active[letter.id] = asked
@@ -370,8 +375,8 @@ class Requests:
                 page.put(f"done/{letter.id}", RequestRecord(answer), ttl=self._keep)
         except LeaseLostError:
             raise
-        except Exception:  # it is counted by the mailbox, which tries it again or sets it aside
-            pass
+        except Exception as error:  # the mailbox counts it, and keeps no text of it: told here only
+            log.warning("session:%s: the request %s failed: %r", session, id, error, exc_info=True)
         return None
 
     def _leave(self, sessions: list[str]) -> None:
