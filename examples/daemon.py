@@ -58,8 +58,10 @@ class Fleet:
             for number in range(TASKS):
                 await self.requests.result(f"{entity.id}/{entity.id}-task-{number}", timeout=60)
             if "done" not in entity.properties:
+                # Killed between the two, the next life finds it in the queue: nobody takes from it.
+                if entity.id not in await self.done.items():
+                    await self.done.push(entity.id, ttl=None)
                 await self.entities.update(entity, {"done": True})
-                await self.done.push(entity.id, ttl=None)
 
 
 async def main(url: str) -> None:

@@ -128,3 +128,50 @@ def test_a_daemon_runs_until_it_is_told_to_end(cli: Cli, fleet: str) -> None:
     assert len(found) == 4
     assert cli("runtime run fleet").code == 2
     assert cli("runtime run fleet:nothing").code == 2
+
+
+def test_requests_are_seen_without_their_worker(cli: Cli, fleet: str) -> None:
+    assert send(cli, "completion:sessions") == []
+    assert send(cli, "completion:submit", session_id="s1", request={"a": 1}).startswith("s1/")
+    assert send(cli, "completion:sessions") == ["s1"]
+    [waiting] = send(cli, "completion:waiting", session_id="s1")
+    assert waiting["content"] == {"a": 1}
+    assert cli("agent mailbox session:s1 --json").json["status"]["waiting"] == 1
+    assert "there is no scope agent:s1" in cli("agent mailbox s1").err
+    for name in ("completion:active", "monitor:get_stats"):
+        refused = cli(f"runtime send {name}")
+        assert (refused.code, "memory of a daemon's process" in refused.err) == (2, True)
+
+
+def test_hints_are_of_the_command(cli: Cli, fleet: str) -> None:
+    refused = cli(f"entity list {fleet} --where role=critic")
+    assert (refused.code, "--text" in refused.err) == (2, False)
+    assert """'role="critic"' of a text""" in refused.err
+    assert "--text" not in cli("runtime send state:entity:create '{bad'").err
+    assert "for plain text add --text" in cli("key set agent:7 x bad").err
+
+
+BROKEN = """
+def boom(store):
+    raise ValueError("no fleet")
+
+
+def wrong():
+    return []
+
+
+async def late(store):
+    return 5
+"""
+
+
+def test_what_makes_the_modules_fails_as_the_users_own(cli: Cli, fleet: str) -> None:
+    Path("broken_fleet.py").write_text(BROKEN)
+    told = cli("runtime run broken_fleet:boom")
+    assert told.code == 1
+    assert "ValueError: no fleet" in told.err
+    assert "broken_fleet.py, line 3" in told.err
+    told = cli("runtime run broken_fleet:wrong")
+    assert (told.code, "one parameter, the store" in told.err) == (2, True)
+    told = cli("runtime run broken_fleet:late")
+    assert (told.code, "not 5" in told.err) == (2, True)

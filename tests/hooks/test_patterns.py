@@ -30,9 +30,13 @@ def test_patterns_fit_whole_names(
 @pytest.mark.parametrize(
     "text",
     [
-        *("(a+)+b", "(a*)*", "(a|aa)+$", "(ab|a)*c", r"(\w+\s?)*$", "((ab?)+)+"),
-        *(r"(a)\1", "(?=a)b", "(?<!a)b", "a*b*c*", ".*.*.*x", "(a{1,20}){1,20}"),
+        *("(a+)+b", "(a*)*", "(a|aa)+$", "(ab|a|b)*c", r"(\w+\s?)*$", "((ab?)+)+c"),
+        *(r"(a)\1", "(?=a)b", "(?<!a)b", ".*.*.*x", "(a{1,20}){1,20}$", "(?>(a+)+b)"),
         *("(", "[", "a" * 201, "", "(?P<x>a)(?(x)b|c)"),
+        *("a??" * 22 + "b", "a?" * 28 + "a" * 28, "(?:" + "a?" * 28 + ")" + "a" * 28),
+        *("a{0,90}" * 3 + "b", "(?:|)" * 30 + "b", "(?:a|a)" * 25 + "b", "(?:a?){28}a"),
+        *("(?i)(k+K+)+x", "(?i)(k+\u212a)+x", "(?i:k+)+x", "a*b*" * 5 + "c"),
+        "(?:" * 28 + "aa?" + "){2}" * 28 + "b",
     ],
 )
 def test_what_may_take_for_ever_is_refused_when_it_is_set(text: str) -> None:
@@ -41,16 +45,46 @@ def test_what_may_take_for_ever_is_refused_when_it_is_set(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [r"\b\d{3}-\d{2}-\d{4}\b", r"[\w.]+@[\w.]+", "(error|fatal)", "^a.{0,10}b$", "x+y*"],
+    ("text", "fit"),
+    [
+        (r"\b\d{3}-\d{2}-\d{4}\b", "078-05-1120"),
+        (r"[\w.]+@[\w.]+", "ann@x.org"),
+        (r"\b[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Z|a-z]{2,}\b", "ann.b@x.org"),
+        (r"[\w.+-]+@[\w-]+\.[\w.-]+", "ann@x.org"),
+        (r"\b\d{4}[ -]?\d{4}[ -]?\d{4}[ -]?\d{4}\b", "4111 1111-11111111"),
+        (r"\b(?:\d[ -]?){13,16}\b", "4111 1111 1111 1111"),
+        (r"\d{1,3}(?:,\d{3})*(?:\.\d+)?", "1,234,567.8"),
+        (
+            r"\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:?\d{2})?)?",
+            "2026-01-02",
+        ),
+        (r"\b\d{1,3}(?:\.\d{1,3}){3}\b", "127.0.0.1"),
+        (r"[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}", "DE89 3704 0044 0532 0130 00"),
+        (r"(?:Jan|Feb|Mar|Apr|Jun|Jul)[a-z]* \d{1,2},? \d{4}", "January 2, 2026"),
+        (r"(?i)\b(?:error|fatal|panic|warning)\b", "FATAL"),
+        (r"(?:password|token)\s*[:=]\s*\S+", "token: x"),
+        (r"https?://[^\s/]+(/\S*)?", "http://x/y"),
+        (r"eyJ[\w-]+\.[\w-]+\.[\w-]+", "eyJa.b.c"),
+        (r'"(?:[^"\\]|\\.)*"', r'"a\"b"'),
+        (r"^\s*\w+\s*=\s*\w+\s*$", "a = b"),
+        *[(".*error.*", "an error"), ("^a.{0,10}b$", "a--b"), ("(?:cat|dog)+", "dogcat")],
+        *[("x+y*", "xx"), ("(?:\u00e9a)*b", "\u00e9ab"), ("(?:a?b){3}", "babb")],
+    ],
 )
-def test_what_ends_is_taken(text: str) -> None:
-    assert Expression(text).text == text
+def test_what_ends_is_taken(text: str, fit: str) -> None:
+    made = Expression(text)
+    assert made.text == text
+    assert made.found(fit)
 
 
 def test_the_worst_that_is_taken_comes_to_an_end() -> None:
     assert not Expression("a*a*b").found("a" * 100_000)
     assert Expression("[ab]+c").found("ab" * 100 + "c")
+
+
+def test_the_more_ways_an_expression_has_the_less_is_searched() -> None:
+    taken = [Expression(text).most for text in ("abc", "a+b", "a+ba+$", "a+a+b")]
+    assert taken == [4096, 2048, 1024, 256]
 
 
 def test_what_fits_is_replaced_and_only_so_far() -> None:
@@ -59,5 +93,5 @@ def test_what_fits_is_replaced_and_only_so_far() -> None:
     long = "x" * 5000 + "1234"
     assert not card.found(long)
     assert card.replaced(long, "*") == long
-    assert Expression("a*b*1").found("x" * 1023 + "1")
-    assert not Expression("a*b*1").found("x" * 1024 + "1")
+    assert Expression("a*a*1").found("x" * 255 + "1")
+    assert not Expression("a*a*1").found("x" * 256 + "1")

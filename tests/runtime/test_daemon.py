@@ -11,7 +11,7 @@ import pytest
 from store_kit import Place
 
 from holdfast import sync
-from holdfast.sync.runtime import Entities, Events, Requests
+from holdfast.sync.runtime import Entities, Events, Queue, Requests
 
 DAEMON = Path(__file__).parents[2] / "examples" / "daemon.py"
 
@@ -51,8 +51,34 @@ def test_a_fleet_that_is_killed_three_times_comes_to_its_end(tmp_path: Path) -> 
             done = store.session(name).get("done")
             assert done == [f"{name}-task-{m}" for m in range(3)], "each once, in order"
         assert Requests(store, print).sessions() == [], "nothing is stuck"
+        names = sorted(f"agent-{n:02}" for n in range(20))
+        assert sorted(Queue(store.custom("fleet"), "done").items()) == names, "each once"
         begun = Events(store).query("task:begun", limit=None)
         assert {one.data["task"] for one in begun} <= {
             f"agent-{n:02}-task-{m}" for n in range(20) for m in range(3)
         }
+    place.close()
+
+
+@pytest.mark.parametrize("call", ["self.done.push", "self.entities.update"])
+def test_a_fleet_killed_between_two_commits_announces_each_agent_once(
+    tmp_path: Path, call: str
+) -> None:
+    place = Place("sqlite", tmp_path, sealed=False)
+    url, line = f"sqlite:{tmp_path / 'daemon.db'}", f"await {call}(entity"
+    kill = "__import__('os').kill(__import__('os').getpid(), 9)"
+    text = DAEMON.read_text()
+    assert text.count(line) == 1
+    for code, wanted in ((text.replace(line, f"{kill}; {line}"), -9), (text, 0)):
+        told = subprocess.run(
+            [sys.executable, "-c", code, url],
+            env=place.environment(),
+            cwd=tmp_path,
+            capture_output=True,
+            timeout=100,
+        )
+        assert told.returncode == wanted, told.stderr
+    with sync.open(url) as store:
+        names = [f"agent-{n:02}" for n in range(20)]
+        assert sorted(Queue(store.custom("fleet"), "done").items()) == names
     place.close()

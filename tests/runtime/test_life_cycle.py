@@ -6,12 +6,15 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
 from store_kit import Place
 
 import holdfast
+import holdfast.sync.runtime
+from holdfast import sync
 from holdfast.errors import (
     EntityExistsError,
     EntityNotFoundError,
@@ -28,7 +31,15 @@ from holdfast.runtime import (
     Runtime,
     handles,
 )
-from holdfast.runtime.life_cycle import CONTEXT, READY, SHUTDOWN, STARTUP
+from holdfast.runtime.life_cycle import (
+    API,
+    CONTEXT,
+    READY,
+    SHUTDOWN,
+    STARTUP,
+    answers_of,
+    parameters_of,
+)
 
 
 def run(place: Place, main: Callable[[holdfast.Store], Coroutine[Any, Any, None]]) -> None:
@@ -456,3 +467,26 @@ def test_it_runs_until_it_is_told_to_stop_or_by_a_signal(plain: Place) -> None:
             Runtime("store")  # type: ignore[arg-type]
 
     run(plain, main)
+
+
+def test_the_guide_has_all_names_with_their_parameters() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "runtime.md").read_text()
+    for kind, names in API.items():
+        for name, usage in names.items():
+            must, may = parameters_of(getattr(holdfast.sync.runtime, kind), usage)
+            assert f"| `{name}` | {', '.join(must)} | {', '.join(may)} |" in page
+
+
+def test_parameters_that_a_name_does_not_take_are_refused_with_those_that_it_takes() -> None:
+    with sync.open("memory:") as store:
+        queue = holdfast.sync.runtime.Queue(store.custom("work"), "mail")
+        log = holdfast.sync.runtime.Events(store)
+        wrong = {
+            "queue_name is missing": {"name": "mail"},
+            "x.*queue_name$": {"queue_name": "a", "x": 1},
+        }
+        for told, given in wrong.items():
+            with pytest.raises(InvalidInputError, match=told):
+                answers_of(queue)["async_state:get_queue"](given)
+        with pytest.raises(InvalidInputError, match="it takes event_patterns"):
+            answers_of(log)["monitor:query"]({"x": 1})

@@ -531,3 +531,17 @@ def test_bad_input(store: sync.Store, given: dict[str, Any]) -> None:
     with pytest.raises(holdfast.HoldfastError):
         requests.submit("s", object())
     assert requests.sessions() == []
+
+
+def test_why_a_request_failed_is_logged_where_it_ran(caplog: pytest.LogCaptureFixture) -> None:
+    def worker(request: Request) -> None:
+        raise ValueError("no such file: notes")
+
+    with sync.open("memory:") as store:
+        requests = Requests(store, worker)
+        requests.start()
+        with pytest.raises(RequestFailedError):
+            requests.result(requests.submit("s2", "x", id="r-1"), timeout=30)
+        requests.stop()
+    [said] = [one.getMessage() for one in caplog.records if one.name == "holdfast.runtime"]
+    assert said == "session:s2: the request r-1 failed: ValueError('no such file: notes')"

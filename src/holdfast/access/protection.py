@@ -27,7 +27,7 @@ from holdfast.store.inner import Book, Gate, GateRequest, core_of
 from holdfast.store.names.arguments import check_text, listed
 from holdfast.store.names.face import faced, here, writes
 from holdfast.store.names.items import LongValue
-from holdfast.store.names.patterns import MOST_SEARCHED, Expression
+from holdfast.store.names.patterns import SEARCHED, Expression
 from holdfast.store.names.scope import RESERVED, Scope
 from holdfast.store.store import Store
 
@@ -38,10 +38,6 @@ HASHED = "hashed:"
 _DONE = re.compile(HASHED + "[0-9a-f]{32}")
 SUBJECT = "protected/"
 """How the names of subjects begin that fields are sealed for, one of each scope."""
-PIECE = min(MOST_SEARCHED)
-"""Characters of a text that every pattern looks through."""
-_PIECES = re.compile(rf"(?s).{{1,{PIECE}}}(?=[ \n\t,;]|\Z)|.{{1,{PIECE}}}")
-"""A longer one is cut where a word ends."""
 
 
 class ProtectionRecord(Struct):
@@ -57,6 +53,9 @@ class Redaction:
     def __init__(self, patterns: Iterable[str], fields: Iterable[str] = ()) -> None:
         self._patterns = [Expression(one) for one in patterns]
         self._fields = frozenset(fields)
+        most = min((one.most for one in self._patterns), default=SEARCHED[0])
+        # What every pattern looks through; a longer text is cut where a word ends.
+        self._pieces = re.compile(rf"(?s).{{1,{most}}}(?=[ \n\t,;]|\Z)|.{{1,{most}}}")
 
     def __call__(self, value: Any, steps: Sequence[Any] = ()) -> Any:
         """A value as it may be shown; `steps` lead to it. The very same if nothing is hidden."""
@@ -65,7 +64,7 @@ class Redaction:
         kind = type(value)
         if kind is str:
             done = []
-            for piece in _PIECES.findall(value):
+            for piece in self._pieces.findall(value):
                 for one in self._patterns:
                     piece = one.replaced(piece, REDACTED)
                 done.append(piece)

@@ -13,7 +13,8 @@ import click
 
 from holdfast.cli.failures import AgentFailed
 from holdfast.cli.session import Session
-from holdfast.errors import InvalidInputError
+from holdfast.errors import InvalidInputError, InvalidScopeError
+from holdfast.store.names.scope import Scope
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem, ShellComplete
@@ -295,9 +296,11 @@ class LazyGroup(Group):
 
 
 def agent_scope(text: str) -> str:
-    """The scope of an agent, which may be named by its id alone."""
-    kind, colon, _ = text.partition(":")
-    return text if colon and kind == "agent" else f"agent:{text}"
+    """The scope of an agent, which may be named by its id alone; another scope by its text."""
+    try:
+        return str(Scope.parse(text)) if ":" in text else f"agent:{text}"
+    except InvalidScopeError:
+        return f"agent:{text}"
 
 
 def loaded(module: str) -> Any:
@@ -336,7 +339,8 @@ def values_named(given: Iterable[str], option: str) -> dict[str, Any]:
         except InvalidInputError:
             text = f"{name}{equal}{value}"
             raise InvalidInputError(
-                f"{option} takes NAME=JSON, like load=0.5, not {text!r}"
+                f"{option} takes NAME=JSON, like load=0.5, or 'role=\"critic\"' of a text, "
+                f"not {text!r}"
             ) from None
     return found
 

@@ -33,6 +33,7 @@ Exit codes:
   0   done
   1   verify found something; diff --exit-code: there are differences; import: not all was taken;
       agent run: its program failed, or it drifted and refreshing did not help;
+      runtime run: its program failed;
       agent check: something is wrong; doctor: health is below --at-least;
       repair, recovery boot|scrub: something is left; backup verify: something is wrong;
       replica sync|status: one is not up to date

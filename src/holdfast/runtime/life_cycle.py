@@ -77,9 +77,25 @@ API: Mapping[str, Mapping[str, str]] = {
         "observation:replay": "replay",
         "observation:analyze": "analyze what=analysis_type",
     },
+    "Requests": {
+        "completion:submit": "submit session_id request",
+        "completion:active": "active",
+        "completion:waiting": "waiting session_id",
+        "completion:sessions": "sessions",
+    },
 }
 """What the modules of a daemon answer, by their class: the method, the parameters that must be
 there, in its order, and those that have another name there."""
+
+
+def parameters_of(of: Any, usage: str) -> tuple[list[str], list[str]]:
+    """What a name of the API has to be given, and what it may be; of a module, or of its class."""
+    method, *words = usage.split()
+    must = [word for word in words if "=" not in word]
+    named = dict(word.split("=") for word in words if "=" in word)
+    own = [one for one in signature(getattr(of, method)).parameters if one != "self"]
+    may = [named.get(one, one) for one in own[len(must) :]]
+    return ["queue_name"] * hasattr(of, "named") + must, may
 
 
 def answers_of(module: Any) -> dict[str, Handler]:
@@ -93,20 +109,21 @@ def _answer(module: Any, usage: str) -> Handler:
     method, *words = usage.split()
     places = [word for word in words if "=" not in word]
     renamed = {word.partition("=")[2]: word.partition("=")[0] for word in words if "=" in word}
+    must, may = parameters_of(module, usage)
 
     def answer(data: Mapping[str, Any]) -> Any:
         given = dict(data)
-        of = module.named(given.pop("queue_name", "")) if hasattr(module, "named") else module
-        missing = [name for name in places if name not in given]
+        missing = [name for name in must if name not in given]
         if missing:
-            raise InvalidInputError(f"{missing[0]} is missing")
+            raise InvalidInputError(f"{missing[0]} is missing; it takes {', '.join(must + may)}")
+        of = module.named(given.pop("queue_name")) if hasattr(module, "named") else module
         args = [given.pop(name) for name in places]
         function = getattr(of, method)
         named = {renamed.get(name, name): one for name, one in given.items()}
         try:
             signature(function).bind(*args, **named)
         except TypeError as error:
-            known = ", ".join(signature(function).parameters)
+            known = ", ".join(must + may) or "no parameters"
             raise InvalidInputError(f"{error}; it takes {known}") from None
         return function(*args, **named)
 

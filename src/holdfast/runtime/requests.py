@@ -12,6 +12,7 @@ in a store in memory of its own.
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 import time
@@ -60,6 +61,8 @@ from holdfast.store.names.background import Background
 from holdfast.store.names.face import Steps, calls, ends, faced, here, steps, wait, writes
 from holdfast.store.open import open_core
 from holdfast.store.store import Store
+
+log = logging.getLogger("holdfast.runtime")
 
 SCOPE = "$requests"
 PENDING = REQUESTS.prefix + "pending/"
@@ -346,7 +349,7 @@ class Requests:
     def _next(self, session: str, desk: _Desk) -> float | None:
         """Answer the next request; None if there may be more, else seconds until it is worth while
         again."""
-        taken = False
+        id = ""
         try:
             with desk.mailbox.next() as mail:
                 if mail is None:
@@ -356,8 +359,8 @@ class Requests:
                         return max(0.01, due.timestamp() - time.time()) if due else 0.005
                     desk.mark = mark  # what comes from now on changes it
                     return inf
-                taken = True
                 letter, written = mail.letter, None if self._memory else mail
+                id = letter.id
                 asked = Request(session, letter.id, letter.content, letter.tries + 1, written)
                 with self._lock:
                     self._active[f"{session}/{letter.id}"] = asked
@@ -370,9 +373,11 @@ class Requests:
                 page = self._book(session).page(mail.change)
                 page.put(f"done/{letter.id}", RequestRecord(answer), ttl=self._keep)
         except Exception as error:
-            if not taken or isinstance(error, LeaseLostError):
+            if not id or isinstance(error, LeaseLostError):
                 raise
-        return None  # what failed is counted by the mailbox, which tries it again or sets it aside
+            # The mailbox counts it, and keeps no text of it: that is told here only.
+            log.warning("session:%s: the request %s failed: %r", session, id, error, exc_info=True)
+        return None
 
     def _leave(self, sessions: list[str]) -> None:
         """Forget sessions that nothing has come of since, in one change; give their leases back."""

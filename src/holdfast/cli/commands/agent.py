@@ -101,6 +101,8 @@ def show(session: Session, agent: str) -> None:
         state = session.state(store, agent_scope(agent))
         id = state.scope.id
         infos = [one for one in _infos(store, None, id, 1, None) if one.id == id]
+        if state.scope.kind != "agent":  # it is in no directory, whoever has its id
+            infos = []
         typed = AgentState(state)
         life = bare(typed.get("execution_state"))
         sizes = _sizes(state)

@@ -134,7 +134,7 @@ def _read(value: str, text: bool) -> Any:
         value = content.decode()
     except UnicodeDecodeError:
         raise InvalidInputError('the value is not UTF-8; use {"$bytes": …}') from None
-    return value if text else json.loads(value)
+    return value if text else json.loads(value, hint="; for plain text add --text")
 
 
 def _write(

@@ -7,22 +7,28 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from inspect import isawaitable, signature
+from traceback import extract_tb
 from typing import Any
 
 import click
 
 from holdfast.cli import output
 from holdfast.cli.command import Group, flag, imported, option, several, values_named
+from holdfast.cli.failures import AgentFailed
 from holdfast.cli.plain import Value, plain
 from holdfast.cli.session import Session, login, moment
-from holdfast.errors import InvalidInputError
+from holdfast.errors import HoldfastError, InvalidInputError
 from holdfast.runtime.entities import Entities
 from holdfast.runtime.events import Events
 from holdfast.runtime.life_cycle import Runtime, answers_of, known_of, name_of, plain_of
 from holdfast.runtime.observations import TYPE, Observations
 from holdfast.runtime.queue import Queue
+from holdfast.runtime.requests import Requests
 from holdfast.store.inner import json
 
+HERE = ("completion:active", "monitor:get_stats")
+"""What tells of the memory of a daemon's own process; from outside it would always be empty."""
 _RELATION = "from=from_id, type, to=to_id, metadata, created=created_at_iso"
 _EVENT = "time=timestamp_iso, event=event_name, client=client_id, correlation=correlation_id, data"
 
@@ -152,16 +158,19 @@ def runtime() -> None:
 def send(session: Session, name: str, data: str | None, scope: str) -> None:
     """Have a name answered as a daemon would, like state:entity:create '{"type": "agent"}'.
 
-    Entities, queues and observations are those of one scope; the log is that of the store. A
-    daemon at work knows of a subscription from its next start on.
+    Entities, queues and observations are those of one scope; the log and the requests are those of
+    the store. A daemon at work knows of a subscription from its next start on.
     """
     given = json.loads(data) if data is not None else {}
     if not isinstance(given, dict):
         raise InvalidInputError(f"{name} takes an object of parameters")
+    if name in HERE:
+        raise InvalidInputError(f"{name} tells of the memory of a daemon's process: send it there")
     with session.writing() as store:
         state = session.state(store, scope, new=True)
         entities, log = Entities(state), Events(store)
-        modules = (entities, log, Queue(state, "any"), Observations(entities, log))
+        requests = Requests(store, print)  # which is not started: it asks and looks
+        modules = (entities, log, Queue(state, "any"), Observations(entities, log), requests)
         answers = {one: answer for module in modules for one, answer in answers_of(module).items()}
         found = plain_of(known_of(answers, name)(given))
     output.value(plain(Value(found)))
@@ -176,7 +185,21 @@ def run(session: Session, program: str, timeout: float) -> None:
     folder are found. A line tells when all are ready, and one when all have ended.
     """
     make = imported(program, "what makes the modules as MODULE:NAME, like fleet:modules")
-    asyncio.run(_run(session, make, timeout))
+    try:
+        signature(make).bind(None)
+    except (TypeError, ValueError):
+        raise InvalidInputError(f"{program} is no function of one parameter, the store") from None
+    try:
+        asyncio.run(_run(session, make, timeout))
+    except (HoldfastError, BrokenPipeError):
+        raise
+    except Exception as error:
+        frames = extract_tb(error.__traceback__)
+        own = getattr(sys.modules.get(make.__module__), "__file__", None)
+        frame = ([one for one in frames if one.filename == own] or frames)[-1]
+        place = f"{frame.filename}, line {frame.lineno}"
+        told = f"{program} failed with {type(error).__name__}: {error} ({place})"
+        raise AgentFailed(told) from error
     session.each({"event": "stopped"}, ["stopped", ""])
 
 
@@ -185,7 +208,9 @@ async def _run(session: Session, make: Any, timeout: float) -> None:
 
     async with holdfast.open(**session.options()) as store:
         with store.acting(session.actor or login()):
-            async with Runtime(store, make(store), timeout=timeout) as running:
+            made = make(store)
+            modules = await made if isawaitable(made) else made
+            async with Runtime(store, modules, timeout=timeout) as running:
                 names = [name_of(one) for one in running.modules]
                 ended = asyncio.create_task(running.forever())
                 await asyncio.sleep(0)  # it has taken the signals: who reads "ready" may send one

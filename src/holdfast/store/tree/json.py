@@ -52,17 +52,16 @@ def write(plain: Any, *, indent: int | None = None) -> str:
     return _UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def loads(text: str) -> Any:
-    """The value of a text; `InvalidValueError` says what is wrong, never what it holds."""
+def loads(text: str, *, hint: str = "") -> Any:
+    """The value of a text; `InvalidValueError` says what is wrong, never what it holds; `hint`
+    stands behind that if it is no JSON."""
     try:
         return json.loads(
             text, object_pairs_hook=_mapping, parse_constant=_constant, parse_float=_float
         )
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
-        raise InvalidValueError(
-            f"the value is not JSON ({error.msg}, {place}); for plain text add --text"
-        ) from None
+        raise InvalidValueError(f"the value is not JSON ({error.msg}, {place}){hint}") from None
     except RecursionError:
         raise InvalidValueError("the value is nested too deeply; flatten it") from None
     except ValueError:
