@@ -183,6 +183,37 @@ def test_replace_does_other_operations_instead_of_the_whole_change(
 
 
 @pytest.mark.spec("X43")
+@pytest.mark.parametrize(
+    "way", [Redirect("guarded/x"), Replace([Operation("set", "guarded/x", 1)])]
+)
+def test_a_cancel_wins_over_a_later_redirect_or_replace(
+    store: sync.Store, hooks: Hooks, way: Redirect | Replace
+) -> None:
+    giving(hooks, Cancel("guarded"), "guarded/*", name="guard", priority="highest")
+    giving(hooks, way, "inbox/*", name="way")
+    state = store.agent("a")
+    with pytest.raises(HookCancelledError, match="guard"):
+        state.set_many({"other": 1, "inbox/1": 1})
+    assert state.keys() == []
+
+
+@pytest.mark.spec("X43")
+def test_redirects_may_go_against_the_order_but_not_in_a_circle(
+    store: sync.Store, hooks: Hooks
+) -> None:
+    for at in range(3, 0, -1):  # each leads to one that was asked before
+        giving(hooks, Redirect(f"k{at}"), f"k{at - 1}", name=f"to {at}")
+    hooks.before("own/*")(lambda event, context: Redirect(f"own/{event.key}"))
+    state = store.agent("a")
+    state.set("k0", 1)
+    state.set("own/a", 1)
+    assert state.keys() == ["k3", "own/own/a"], "who gave it is not asked about it"
+    giving(hooks, Redirect("k0"), "k3", name="back")
+    with pytest.raises(HookResultError, match="in a circle; the last was "):
+        state.set("k0", 1)
+
+
+@pytest.mark.spec("X43")
 def test_cache_leaves_a_hook_unasked_about_such_keys_for_a_while(
     store: sync.Store, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -298,22 +298,31 @@ class _Front(Gate):
                     f"behind, and {hook.max_queue_size} is the most that was declared; try again "
                     "later"
                 )
-        for hook in self._hooks._front:
-            for at, one in enumerate(operations):
-                name = name_of(one.key, STARTED.get(one.kind, one.kind))
-                if not name or not hook.wants(name, scope, one.key):
-                    continue
-                result = self._ask(hook, name, request, one)
-                if isinstance(result, Replace):
-                    # What features note beside it is not the user's.
-                    own = [other for other in operations if other.key.startswith("$")]
-                    operations, changed = [*own, *result.operations], True
-                    break
-                if isinstance(result, Redirect):
-                    operations[at], changed = replace(one, key=result.key, sensitive=None), True
-                if isinstance(result, Modified):
-                    operations[at], changed = replace(one, value=result.value), True
-        return replace(request, operations=operations) if changed else None
+        told: list[list[Hook]] = [[] for _ in operations]  # of each operation, as it is now
+        front, by = self._hooks._front, "nobody"  # who has changed what is to be asked about
+        for _ in range(len(front) + 2):
+            if not by:
+                return replace(request, operations=operations) if changed else None
+            by = ""
+            for hook in front:
+                for at, one in enumerate(operations):
+                    name = name_of(one.key, STARTED.get(one.kind, one.kind))
+                    if not name or hook in told[at] or not hook.wants(name, scope, one.key):
+                        continue
+                    told[at].append(hook)
+                    result = self._ask(hook, name, request, one)
+                    if isinstance(result, Replace):
+                        # What features note beside it is not the user's.
+                        own = [other for other in operations if other.key.startswith("$")]
+                        operations = [*own, *result.operations]
+                        told, changed, by = [[hook] for _ in operations], True, hook.name
+                        break
+                    if isinstance(result, Redirect):
+                        operations[at] = replace(one, key=result.key, sensitive=None)
+                        told[at], changed, by = [hook], True, hook.name
+                    if isinstance(result, Modified):
+                        operations[at], changed = replace(one, value=result.value), True
+        raise HookResultError(f"{scope}: hooks redirect or replace in a circle; the last was {by}")
 
     def _ask(self, hook: Hook, name: str, request: GateRequest, one: Operation) -> Any:
         if hook.cached(one.key):
