@@ -16,7 +16,7 @@ from store_kit import Hands, Place
 
 import holdfast
 from holdfast import Lookup, Sticky, sync
-from holdfast.errors import InvalidSchemaError, MissingError, TransformError
+from holdfast.errors import InvalidSchemaError, LeaseHeldError, MissingError, TransformError
 from holdfast.schemas import Migrations as AsyncMigrations
 from holdfast.schemas import schema as schemas
 from holdfast.schemas.transforms import CUSTOM
@@ -441,20 +441,28 @@ def test_beside_writers_that_do_not_stop(place: Place, store: sync.Store) -> Non
 
 
 @pytest.mark.spec("X49")
-def test_two_runs_at_once_come_to_the_same(
+def test_of_two_runs_at_once_one_waits_and_finds_it_done(
     place: Place, store: sync.Store, state: sync.State, meddling: dict[str, Any]
 ) -> None:
     other = place.open()
     state.declare(meddled())
     found: list[MigrationReport] = []
+    second = threading.Thread(target=lambda: found.append(run(other, batch_size=2)))
 
     def do() -> None:
-        found.append(run(other, batch_size=2))  # on the very fork of the one that is running
+        second.start()
+        with pytest.raises(LeaseHeldError):
+            run(other, timeout=0.1)
+        assert run(other, dry_run=True).migrated == 7, "who only looks waits for nobody"
         other.agent("1").set("p/0", {"title": "later"})
 
     meddling["do"] = do
-    assert run(store, batch_size=2).status == "completed"
-    assert found[0].status == "completed"
+    first = run(store, batch_size=2)
+    second.join()
+    assert [(one.status, one.migrated) for one in (first, *found)] == [
+        ("completed", 7),
+        ("completed", 0),
+    ]
     assert stamped(state) == {2: 7}
     assert state.get("p/0") == {"title": "later"}
     assert state.get("p/6") == led("n6", 6)
