@@ -2,8 +2,8 @@
 
 Step(1, 2, [Copy("lang", "preferences.language"), Remove("lang")])
 
-Each is plain data, kept with the schema, and checks both ends: what it reads must be there, where
-it writes there must be room.
+Each is plain data, kept with the schema, and checks both ends: where what it reads is missing there
+is nothing to do, and where it writes there must be room.
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ class Transform(Struct, frozen=True, dict=True, tag=True, tag_field="transform")
     def _apply(self, value: dict[str, Any]) -> None:
         """Do it to a value, in place; `TransformError` says what does not fit."""
         reads, drops, writes = self._paths
-        made = self._made([get_at(value, path) for path in reads])
+        found = [get_at(value, path, _MISSING) for path in reads]
+        if _MISSING in found:  # what the newer schema requires is checked behind the steps
+            return
+        made = self._made(found)
         for path in drops:
             inner, last = _inside(value, path)
             inner.pop(last, None)
@@ -121,7 +124,7 @@ class Default(Transform, frozen=True):
     value: Any
 
     def _apply(self, value: dict[str, Any]) -> None:
-        if get_at(value, self.field, CUSTOM) is CUSTOM:  # nobody's value
+        if get_at(value, self.field, _MISSING) is _MISSING:
             put_at(value, self.field, copied(self.value))
 
 
@@ -249,11 +252,9 @@ class Step(
 # ---- paths --------------------------------------------------------------------------------------
 
 
-def get_at(value: Any, path: str, default: Any = _MISSING) -> Any:
+def get_at(value: Any, path: str, default: Any) -> Any:
     """What lies at a dotted path."""
     inner, last = _inside(value, path)
-    if last not in inner and default is _MISSING:
-        raise TransformError(f"{path} is missing")
     return inner.get(last, default)
 
 
