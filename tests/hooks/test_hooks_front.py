@@ -342,6 +342,12 @@ def test_hooks_in_front_know_when_scopes_are_restored_forked_and_deleted(
         state.fork("f")
     store.delete("agent:a")
     assert names == ["state.changed", "checkpoint", "restore.started", "fork", "delete scope"]
+    hooks.before(on="erase scope", name="kept")(lambda event, _: Cancel("kept"))
+    with pytest.raises(HookCancelledError, match="agent:b: the hook kept") as refused:
+        store.agent("b").set("k", 1)
+        store.erase("agent:b")
+    assert "$" not in str(refused.value)
+    assert names[5:] == ["state.changed", "erase scope"]
 
 
 @pytest.mark.spec("X15")
