@@ -15,7 +15,7 @@ from store_kit import Place
 
 import holdfast
 import holdfast_verify
-from holdfast import Ephemeral, sync
+from holdfast import Ephemeral, Lookup, sync
 from holdfast.errors import (
     DamagedRecordError,
     ErasedError,
@@ -333,6 +333,28 @@ def test_the_longest_prefix_counts_and_what_is_not_asked_for_is_free(store: sync
 
 
 @pytest.mark.spec("L6")
+def test_an_older_program_may_declare_its_version_again_and_the_newer_one_stays(
+    place: Place,
+) -> None:
+    first, newer = (
+        Schema("profile", version, prefix="p/", fields={"a": Text(optional=True), **more})
+        for version, more in ((1, {}), (2, {"b": Text(optional=True)}))
+    )
+    state = place.open().agent("1")
+    for one in (first, newer):
+        state.declare(one)
+    schemas._known.clear()
+    older = place.open().agent("1")
+    head = len(older.log(limit=None))
+    older.declare(first)
+    assert len(older.log(limit=None)) == head
+    older.declare(first, Lookup("by_a", "p/", {"a": "a"}))
+    assert {"by_a", "profile"} <= {one.name for one in older.declared()}
+    older.set("p/1", {"b": "the newer one counts"})
+    with pytest.raises(InvalidSchemaError, match="version 2 of profile is declared"):
+        older.declare(Schema("profile", 1, prefix="p/", fields={}))
+
+
 def test_a_document_that_is_lost_is_told_and_declared_again(store: sync.Store) -> None:
     state = store.agent("1")
     state.declare(PROFILE)

@@ -147,11 +147,13 @@ class SchemaRule(CheckingDeclaration):
 
     def check_fit(
         self, read: Callable[[str], Any], known: Callable[[], Sequence[Declaration]]
-    ) -> None:
+    ) -> bool:
         """Refuse a version that does not follow the one that is declared, or breaks with it."""
         before = next((one for one in known() if one.key == self.key), None)
         if not isinstance(before, SchemaRule) or before.digest == self.digest:
-            return
+            return False
+        if self.version < before.version and _digest(read(self.place) or {}) == self.digest:
+            return True  # an older program begins again
         if self.version <= before.version:
             raise InvalidSchemaError(
                 [f"version {before.version} of {self.name} is declared; give a later one"]
@@ -167,6 +169,7 @@ class SchemaRule(CheckingDeclaration):
             raise InvalidSchemaError(
                 [f"{self.name} {self.version} is not {old.compatible} compatible", *problems]
             )
+        return False
 
 
 class Schema(SchemaRule):
