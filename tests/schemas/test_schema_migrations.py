@@ -505,6 +505,24 @@ def test_after_its_time_it_stops_and_goes_on_when_run_again(
     assert len(state.checkpoints(type="migration")) == 1
 
 
+@pytest.mark.spec("X45")
+def test_a_transform_that_is_not_registered_is_told_before_anything_is_done(
+    store: sync.Store, state: sync.State, meddling: dict[str, Any]
+) -> None:
+    state.declare(meddled())
+    assert run(store, timeout=1e-9).status == "in_progress"
+    kept, before = CUSTOM.pop("test: meddle"), [line.name for line in state.timelines()]
+    for dry in (True, False):
+        with pytest.raises(TransformError, match=r"no transform 'test: meddle' here.*--module"):
+            run(store, dry_run=dry)
+    assert [line.name for line in state.timelines()] == before, "what was done is kept"
+    CUSTOM["test: meddle"] = kept
+    assert run(store).status == "completed"
+    del CUSTOM["test: meddle"]
+    assert run(store).status == "completed", "nothing is left that needs it"
+    CUSTOM["test: meddle"] = kept
+
+
 def test_the_async_face(place: Place) -> None:
     async def main() -> None:
         async with holdfast.open(place.url, **place.options()) as store:

@@ -27,6 +27,7 @@ from holdfast.errors import (
 )
 from holdfast.schemas.compatibility import MigrationCheck, check_migration
 from holdfast.schemas.schema import DOCUMENTS, MIGRATIONS, Schema, SchemaRule
+from holdfast.schemas.transforms import Custom
 from holdfast.seal.codec import Typed
 from holdfast.seal.subject_keys import SEALED
 from holdfast.store.inner import (
@@ -293,6 +294,10 @@ class _Work:
         """Do it on a fork, then take that over, unless something failed; hooks are told."""
         before, record, status = self._versions(), None, COMPLETED
         older = self._older(before)
+        least = min((version or self._first for version in before), default=self.rule.version)
+        for step in (one for one in self._schema.steps if one.from_version >= least):
+            for one in (each for each in step.transformations if isinstance(each, Custom)):
+                _ = one.function  # refused before anything is done
         try:
             with announced(self._core, "migration_", **self._about) as about:
                 if older and self.dry_run:

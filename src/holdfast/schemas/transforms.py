@@ -189,12 +189,18 @@ class Custom(Transform, frozen=True):
     name: str
     fields: Sequence[str] = ()
 
-    def _apply(self, value: dict[str, Any]) -> None:
-        function = CUSTOM.get(self.name)
-        if function is None:
+    @property
+    def function(self) -> Callable[[dict[str, Any]], Any]:
+        """What is registered; refused if nothing is."""
+        if self.name not in CUSTOM:
             raise TransformError(
-                f"there is no transform {self.name!r} here; import the module that registers it"
+                f"there is no transform {self.name!r} here; import the module that registers it "
+                "(on the command line: --module MODULE)"
             )
+        return CUSTOM[self.name]
+
+    def _apply(self, value: dict[str, Any]) -> None:
+        function = self.function
         try:
             made = function(copied(value))
         except Exception as error:  # the migration names the key; what it says may be a secret
