@@ -421,6 +421,9 @@ def test_what_cannot_be_a_hook_is_refused_when_it_is_set(store: sync.Store, hook
     for bad in ("", [], "*" * 9, "x" * 201, 7):
         with pytest.raises(InvalidInputError):
             hooks.before(bad, name="n")(print)  # type: ignore[arg-type]
+    for bare in (hooks.before, hooks.background, hooks.on_state_save):
+        with pytest.raises(InvalidInputError, match="write it with parentheses: @hooks.before()"):
+            bare(print)
     hooks.before("k", name="n")(print)
     with pytest.raises(InvalidInputError, match="already"):
         hooks.before("k", name="n")(print)
@@ -451,6 +454,8 @@ def test_both_faces_have_the_same_hooks_in_front(plain: Place) -> None:
             def tidy(event: Changed, context: HookContext) -> Modified | Cancel:
                 return Modified(event.new + 1) if event.new < 5 else Cancel("too much")
 
+            with pytest.raises(InvalidInputError, match="parentheses"):
+                hooks.background(print)
             with pytest.raises(InvalidInputError, match="async def"):
 
                 @hooks.before("k")

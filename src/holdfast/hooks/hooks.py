@@ -154,6 +154,10 @@ class Hooks:
 
         On the async face there is a `loop` for those behind, where async functions run.
         """
+        if callable(made.args[0]):
+            raise InvalidInputError(
+                "write it with parentheses: @hooks.before(), @hooks.background()"
+            )
         what = "a background hook" if made().behind else "a hook in front"
 
         def add(function: Any) -> Any:
