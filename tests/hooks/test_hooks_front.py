@@ -248,6 +248,24 @@ def test_what_makes_no_sense_in_front_is_refused_and_names_the_hook(
     assert hooks.metrics()["odd one"].failures == 1
 
 
+def test_what_a_hook_makes_wrongly_names_the_hook(store: sync.Store, hooks: Hooks) -> None:
+    def wrong(make: Any) -> None:
+        hooks.before("k", name="odd one")(lambda event, context: make())
+        with pytest.raises(GateRefusedError, match="the hook odd one"):
+            state.set("k", 2)
+        hooks.remove("odd one")
+
+    state = store.agent("a")
+    state.set("k", 1)
+    wrong(lambda: Redirect(""))
+    wrong(lambda: Replace([("set", "a", 1)]))  # type: ignore[list-item]
+    wrong(lambda: Replace([Operation("set", "", 1)]))
+    giving(hooks, Modified(2), name="odd one")
+    with pytest.raises(HookResultError, match="the hook odd one gave Modified, and a delete"):
+        state.delete("k")
+    assert state.items() == [("k", 1)]
+
+
 @pytest.mark.spec("X43")
 def test_five_priorities_and_each_sees_what_those_before_it_left(
     store: sync.Store, hooks: Hooks
@@ -422,7 +440,7 @@ def test_what_cannot_be_a_hook_is_refused_when_it_is_set(store: sync.Store, hook
         with pytest.raises(InvalidInputError):
             hooks.before(bad, name="n")(print)  # type: ignore[arg-type]
     for bare in (hooks.before, hooks.background, hooks.on_state_save):
-        with pytest.raises(InvalidInputError, match="write it with parentheses: @hooks.before()"):
+        with pytest.raises(InvalidInputError, match="write it with parentheses: @hooks"):
             bare(print)
     hooks.before("k", name="n")(print)
     with pytest.raises(InvalidInputError, match="already"):
@@ -456,7 +474,7 @@ def test_both_faces_have_the_same_hooks_in_front(plain: Place) -> None:
 
             with pytest.raises(InvalidInputError, match="parentheses"):
                 hooks.background(print)
-            with pytest.raises(InvalidInputError, match="async def"):
+            with pytest.raises(InvalidInputError, match="plain function on both faces"):
 
                 @hooks.before("k")
                 async def waits(event: Changed, context: HookContext) -> None: ...

@@ -147,6 +147,8 @@ class Replace:
             raise InvalidInputError(
                 "Replace takes operations: holdfast.Operation('set', key, value)"
             )
+        for one in found:
+            check_key(one.key)
         object.__setattr__(self, "operations", tuple(found))
 
 

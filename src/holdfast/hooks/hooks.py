@@ -44,7 +44,7 @@ from holdfast.hooks.hook_events import (
 from holdfast.hooks.hook_runner import HookRunner
 from holdfast.hooks.replay import ReplayReport, TimeRange, changes, replay
 from holdfast.store.inner import HOOKS, Gate, GateRequest, Operation, copied, core_of, handle_of
-from holdfast.store.names.arguments import check_limit, check_run, check_text
+from holdfast.store.names.arguments import check_limit, check_run, check_text, is_async
 from holdfast.store.names.cause import Cause, cause_now
 from holdfast.store.names.face import both, ends, faced, here, taken
 from holdfast.store.names.items import Position
@@ -158,9 +158,15 @@ class Hooks:
             raise InvalidInputError(
                 "write it with parentheses: @hooks.before(), @hooks.background()"
             )
-        what = "a background hook" if made().behind else "a hook in front"
+        behind = made().behind
+        what = "a background hook" if behind else "a hook in front"
 
         def add(function: Any) -> Any:
+            if not behind and is_async(function):
+                raise InvalidInputError(
+                    f"{what} is a plain function on both faces, no `async def`: what has to wait "
+                    "belongs behind, @hooks.background()"
+                )
             check_run(function, what, awaited=loop is not None)
             own = name or str(getattr(function, "__name__", ""))
             check_text(own, "the name of a hook", 100, least=1)
@@ -350,7 +356,7 @@ class _Front(Gate):
         hook.count(outcome)
         self._hooks._core.meter.add(HOOKS, (hook.name, "failed" if outcome.error else "done"))
         result, raised = outcome.value, outcome.raised
-        if isinstance(raised, HoldfastError):
+        if isinstance(raised, HoldfastError) and not isinstance(raised, InvalidInputError):
             raise raised
         if raised is not None:  # what it was there to check is not let through
             raise GateRefusedError(
@@ -370,5 +376,8 @@ class _Front(Gate):
                 "change it"
             )
         if isinstance(result, Modified) and one.kind not in ("set", "append"):
-            raise HookResultError(f"a {one.kind} has no value that a hook could modify")
+            raise HookResultError(
+                f"{request.scope}: the hook {hook.name} gave Modified, and a {one.kind} has no "
+                "value that it could modify"
+            )
         return result
