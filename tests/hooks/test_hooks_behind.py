@@ -321,6 +321,8 @@ def test_one_that_is_always_too_slow_has_its_breaker_opened(
     for number in range(3):
         store.agent("a").set("k", number)
     until(lambda: hooks.metrics()["slow"].breaker == "open")
+    found = [str(one.what) for one in sync.recovery.Recovery(store).health().concerns]
+    assert any(one.startswith("the hook slow failed again and again") for one in found)
     with pytest.raises(Unavailable, match="longer than"):
         hooks.named("slow").runner.drain(0.2)
     hooks.stop(drain=False)  # does not wait for it
