@@ -439,6 +439,17 @@ def test_what_cannot_be_a_hook_is_refused_when_it_is_set(store: sync.Store, hook
     for bad in ("", [], "*" * 9, "x" * 201, 7):
         with pytest.raises(InvalidInputError):
             hooks.before(bad, name="n")(print)  # type: ignore[arg-type]
+    for wrong, said in (
+        ({"on": "state.chanegd"}, "no event is named like 'state.chanegd'; there are agent_"),
+        ({"on": ["fork", "restored.*"]}, "no event is named like"),
+        ({"scope": "agnt:*"}, "no scope is named like 'agnt:*'; kinds are global, agent"),
+    ):
+        for put in (hooks.before, hooks.background):
+            with pytest.raises(InvalidInputError, match=said.replace("*", r"\*")):
+                put("k", name="n", **wrong)  # type: ignore[arg-type]
+    for alone in (lambda event: None, lambda: None, lambda event, context, more: None):
+        with pytest.raises(InvalidInputError, match=r"is called with \(event, context\)"):
+            hooks.before("k", name="n")(alone)
     for bare in (hooks.before, hooks.background, hooks.on_state_save):
         with pytest.raises(InvalidInputError, match="write it with parentheses: @hooks"):
             bare(print)

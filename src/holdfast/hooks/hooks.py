@@ -14,9 +14,11 @@ everything, also of what other processes write, and keeps nobody up (`hook_runne
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from inspect import signature
 from typing import Any
 
 from holdfast.errors import (
@@ -168,6 +170,11 @@ class Hooks:
                     "belongs behind, @hooks.background()"
                 )
             check_run(function, what, awaited=loop is not None)
+            with suppress(ValueError):  # of what is written in C nothing is known
+                try:
+                    signature(function).bind(None, None)
+                except TypeError:
+                    raise InvalidInputError(f"{what} is called with (event, context)") from None
             own = name or str(getattr(function, "__name__", ""))
             check_text(own, "the name of a hook", 100, least=1)
             check_key(own)  # results are kept under it
