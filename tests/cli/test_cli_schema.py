@@ -35,6 +35,9 @@ def test_schemas_are_listed_and_values_migrated(cli: Cli, aged: str) -> None:
     planned = cli("migrate plan agent:* p --json")
     assert planned.code == 1
     assert [one["status"] for one in planned.json["migrations"]] == ["completed", "failed"]
+    planned_out = cli("migrate plan agent:* p").out
+    assert "would migrate" in planned_out
+    assert "completed" not in planned_out
     assert all(one["dry_run"] for one in planned.json["migrations"])
     assert cli("migrate status agent:1 p --json").json["migrations"][0]["status"] == "not_started"
     done = cli("migrate run agent:* p --batch-size 1")

@@ -542,6 +542,10 @@ def test_what_cannot_be_run_is_refused(store: sync.Store, state: sync.State) -> 
     for wrong in ({"batch_size": 0}, {"timeout": -1}, {"dry_run": 1}):
         with pytest.raises(holdfast.errors.InvalidInputError):
             run(store, **wrong)
+    with pytest.raises(holdfast.errors.InvalidInputError, match="to is a number of 1 or more"):
+        run(store, to="1")
+    with pytest.raises(MissingError, match="no scope that fits \\* has a key 'p/nope' of p"):
+        run(store, key="p/nope")
     for kind in (Migrations, Schemas):
         with pytest.raises(holdfast.errors.InvalidInputError):
             kind(state)  # type: ignore[arg-type]

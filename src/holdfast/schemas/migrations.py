@@ -96,7 +96,7 @@ class MigrationReport:
     status: str
     """not_started, in_progress, completed, failed or rolled_back"""
     migrated: int = 0
-    """Values that were led to the newer version."""
+    """Values that were led to the newer version; in a dry run, that would be."""
     failures: tuple[str, ...] = ()
     """Keys that could not be, each with its path and what is wrong; then nothing was taken over."""
     checkpoint: Checkpoint | None = None
@@ -183,6 +183,8 @@ class Migrations:
         check_count(batch_size, "batch_size", 1)
         check_seconds(timeout, "timeout")
         check_flag(dry_run, "dry_run")
+        if to is not None:
+            check_count(to, "to", 1)
         more = (key, batch_size, timeout, dry_run)
         if dry_run:
             return self._reports(scope, schema, to, more)
@@ -214,6 +216,8 @@ class Migrations:
                     why = ("the scope was deleted meanwhile",)
                     ended = (state.scope, schema, rule.version, FAILED)
                     reports.append(MigrationReport(*ended, failures=why))
+        if more[0] is not None and not any(one.versions or one.failures for one in reports):
+            raise MissingError(f"no scope that fits {scope} has a key {more[0]!r} of {schema}")
         return reports
 
     def status(self, scope: str, schema: str) -> Sequence[MigrationReport]:
