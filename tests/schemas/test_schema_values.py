@@ -276,6 +276,9 @@ def test_lists_keep_to_their_bounds_when_they_grow(store: sync.Store) -> None:
         state.set("s/1", [1, 1])
 
 
+ROUND = {"a/b": {"allOf": [{"$ref": "#/$defs/b"}]}, "b": {"$ref": "#/$defs/a~1b"}}
+
+
 @pytest.mark.spec("L6")
 def test_what_cannot_be_a_schema_is_refused_when_it_is_made() -> None:
     itself: dict[str, Any] = {"type": "object"}
@@ -285,6 +288,10 @@ def test_what_cannot_be_a_schema_is_refused_when_it_is_made() -> None:
         ({"type": "strange"}, "no JSON Schema"),
         ({"pattern": "("}, "no JSON Schema"),
         ({"$ref": "#/$defs/none"}, "does not exist"),
+        ({"$ref": "#"}, "'#' leads back to itself"),
+        ({"properties": {"a": {"$ref": "#/$defs/a~1b"}}, "$defs": ROUND}, "leads back to itself"),
+        ({"items": {"pattern": "a" * 201}}, "a pattern has at most 200 characters"),
+        ({"patternProperties": {"a" * 201: {}}}, "a pattern has at most 200 characters"),
         ({"$ref": "https://schemas.invalid/a"}, "Retrieval is disabled"),
         ({"$ref": "file:///etc/hostname"}, "Retrieval is disabled"),
     ):

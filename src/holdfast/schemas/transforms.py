@@ -22,7 +22,7 @@ from holdfast.errors import InvalidSchemaError, TransformError
 from holdfast.seal.codec import Typed
 from holdfast.seal.subject_keys import SEALED
 from holdfast.store.inner import copied
-from holdfast.store.names.arguments import check_function, check_text
+from holdfast.store.names.arguments import check_plain_function, check_text
 
 CUSTOM: dict[str, Callable[[dict[str, Any]], Any]] = {}
 """Functions that `Custom` names, by `transform`."""
@@ -34,7 +34,7 @@ def transform(name: str) -> Callable[[Any], Any]:
     check_text(name, "the name of a transform", 100, least=1)
 
     def add(function: Any) -> Any:
-        check_function(function, "a transform")
+        check_plain_function(function, "a transform")
         CUSTOM[name] = function
         return function
 
