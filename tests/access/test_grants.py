@@ -331,6 +331,17 @@ def test_who_has_a_part_of_a_store_gets_no_more_by_what_is_made_from_it(
     assert mine.verify("custom:x").findings == []
 
 
+def test_who_may_not_erase_is_told_of_the_grant_that_helps(
+    store: sync.Store, access: Access
+) -> None:
+    store.agent("a").set("k", 1)
+    access.grant("ann", "agent:a", "read_write")
+    with pytest.raises(AccessDeniedError, match=r"access\.grant\('ann', 'agent:a', 'admin'\)"):
+        access.as_("ann").erase("agent:a")
+    access.grant("ann", "agent:a", "admin")
+    access.as_("ann").erase("agent:a")
+
+
 def test_admin_of_some_keys_of_all_scopes_is_none_of_the_store(
     store: sync.Store, access: Access
 ) -> None:

@@ -35,6 +35,9 @@ def test_schemas_are_listed_and_values_migrated(cli: Cli, aged: str) -> None:
     planned = cli("migrate plan agent:* p --json")
     assert planned.code == 1
     assert [one["status"] for one in planned.json["migrations"]] == ["completed", "failed"]
+    planned_out = cli("migrate plan agent:* p").out
+    assert "would migrate" in planned_out
+    assert "completed" not in planned_out
     assert all(one["dry_run"] for one in planned.json["migrations"])
     assert cli("migrate status agent:1 p --json").json["migrations"][0]["status"] == "not_started"
     done = cli("migrate run agent:* p --batch-size 1")
@@ -62,7 +65,7 @@ def test_what_a_program_registers_is_imported(cli: Cli, here: Path, aged: str) -
         steps = [Step(1, 2, [Convert("age", "parse_int")]), Step(2, 3, [Custom("cli: negate")])]
         store.agent("1").declare(Schema("p", 3, prefix="p/", fields={"age": Number()}, steps=steps))
     without = cli("migrate run agent:1 p")
-    assert without.code == 1
+    assert without.code == 2
     assert "import the module that registers it" in without.err
     assert cli("migrate run agent:1 p --to 3 --module mine_for_cli").code == 0
     assert cli("key get agent:1 p/1 --json").json["value"] == {"age": -7}

@@ -137,6 +137,42 @@ def test_without_draining_it_goes_on_where_it_was(store: sync.Store, hooks: Hook
     assert len(seen) <= 7, "only what was being told is told twice"
 
 
+@pytest.mark.parametrize("face", ["blocking", "async"])
+def test_one_that_fails_keeps_no_store_open_and_is_told_the_rest_later(
+    place: Place, face: str
+) -> None:
+    settings = BreakerSettings(open=3600)
+
+    def failing(event: Changed, context: HookContext) -> None:
+        raise ValueError("down")
+
+    async def work() -> None:
+        async with holdfast.open(place.url, **place.options()) as store:
+            hooks = holdfast.hooks.Hooks(store)
+            hooks.background("k", name="h", breaker=settings)(failing)
+            for number in range(4):
+                await store.agent("a").set("k", number)
+            await asyncio.to_thread(until, lambda: hooks.metrics()["h"].breaker == "open")
+
+    begun = time.monotonic()
+    if face == "async":
+        asyncio.run(work())
+    else:
+        with place.open() as store:
+            hooks = Hooks(store)
+            hooks.background("k", name="h", breaker=settings)(failing)
+            for number in range(4):
+                store.agent("a").set("k", number)
+            until(lambda: hooks.metrics()["h"].breaker == "open")
+    assert time.monotonic() - begun < 15
+    seen: list[int] = []
+    with place.open() as store:
+        hooks = Hooks(store)
+        hooks.background("k", name="h")(lambda event, context: seen.append(event.new))
+        hooks.stop()
+    assert seen[-3:] == [1, 2, 3]
+
+
 @pytest.mark.spec("X43", "L73")
 @pytest.mark.parametrize(
     "result", [Modified(1), Cancel("no"), Redirect("x"), Replace([]), "yes", True]
@@ -285,6 +321,8 @@ def test_one_that_is_always_too_slow_has_its_breaker_opened(
     for number in range(3):
         store.agent("a").set("k", number)
     until(lambda: hooks.metrics()["slow"].breaker == "open")
+    found = [str(one.what) for one in sync.recovery.Recovery(store).health().concerns]
+    assert any(one.startswith("the hook slow failed again and again") for one in found)
     with pytest.raises(Unavailable, match="longer than"):
         hooks.named("slow").runner.drain(0.2)
     hooks.stop(drain=False)  # does not wait for it

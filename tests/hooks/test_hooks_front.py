@@ -183,6 +183,37 @@ def test_replace_does_other_operations_instead_of_the_whole_change(
 
 
 @pytest.mark.spec("X43")
+@pytest.mark.parametrize(
+    "way", [Redirect("guarded/x"), Replace([Operation("set", "guarded/x", 1)])]
+)
+def test_a_cancel_wins_over_a_later_redirect_or_replace(
+    store: sync.Store, hooks: Hooks, way: Redirect | Replace
+) -> None:
+    giving(hooks, Cancel("guarded"), "guarded/*", name="guard", priority="highest")
+    giving(hooks, way, "inbox/*", name="way")
+    state = store.agent("a")
+    with pytest.raises(HookCancelledError, match="guard"):
+        state.set_many({"other": 1, "inbox/1": 1})
+    assert state.keys() == []
+
+
+@pytest.mark.spec("X43")
+def test_redirects_may_go_against_the_order_but_not_in_a_circle(
+    store: sync.Store, hooks: Hooks
+) -> None:
+    for at in range(3, 0, -1):  # each leads to one that was asked before
+        giving(hooks, Redirect(f"k{at}"), f"k{at - 1}", name=f"to {at}")
+    hooks.before("own/*")(lambda event, context: Redirect(f"own/{event.key}"))
+    state = store.agent("a")
+    state.set("k0", 1)
+    state.set("own/a", 1)
+    assert state.keys() == ["k3", "own/own/a"], "who gave it is not asked about it"
+    giving(hooks, Redirect("k0"), "k3", name="back")
+    with pytest.raises(HookResultError, match="in a circle; the last was "):
+        state.set("k0", 1)
+
+
+@pytest.mark.spec("X43")
 def test_cache_leaves_a_hook_unasked_about_such_keys_for_a_while(
     store: sync.Store, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +246,24 @@ def test_what_makes_no_sense_in_front_is_refused_and_names_the_hook(
         store.agent("a").set("k", 1)
     assert not store.agent("a").exists("k")
     assert hooks.metrics()["odd one"].failures == 1
+
+
+def test_what_a_hook_makes_wrongly_names_the_hook(store: sync.Store, hooks: Hooks) -> None:
+    def wrong(make: Any) -> None:
+        hooks.before("k", name="odd one")(lambda event, context: make())
+        with pytest.raises(GateRefusedError, match="the hook odd one"):
+            state.set("k", 2)
+        hooks.remove("odd one")
+
+    state = store.agent("a")
+    state.set("k", 1)
+    wrong(lambda: Redirect(""))
+    wrong(lambda: Replace([("set", "a", 1)]))  # type: ignore[list-item]
+    wrong(lambda: Replace([Operation("set", "", 1)]))
+    giving(hooks, Modified(2), name="odd one")
+    with pytest.raises(HookResultError, match="the hook odd one gave Modified, and a delete"):
+        state.delete("k")
+    assert state.items() == [("k", 1)]
 
 
 @pytest.mark.spec("X43")
@@ -311,6 +360,12 @@ def test_hooks_in_front_know_when_scopes_are_restored_forked_and_deleted(
         state.fork("f")
     store.delete("agent:a")
     assert names == ["state.changed", "checkpoint", "restore.started", "fork", "delete scope"]
+    hooks.before(on="erase scope", name="kept")(lambda event, _: Cancel("kept"))
+    with pytest.raises(HookCancelledError, match="agent:b: the hook kept") as refused:
+        store.agent("b").set("k", 1)
+        store.erase("agent:b")
+    assert "$" not in str(refused.value)
+    assert names[5:] == ["state.changed", "erase scope"]
 
 
 @pytest.mark.spec("X15")
@@ -384,6 +439,20 @@ def test_what_cannot_be_a_hook_is_refused_when_it_is_set(store: sync.Store, hook
     for bad in ("", [], "*" * 9, "x" * 201, 7):
         with pytest.raises(InvalidInputError):
             hooks.before(bad, name="n")(print)  # type: ignore[arg-type]
+    for wrong, said in (
+        ({"on": "state.chanegd"}, "no event is named like 'state.chanegd'; there are agent_"),
+        ({"on": ["fork", "restored.*"]}, "no event is named like"),
+        ({"scope": "agnt:*"}, "no scope is named like 'agnt:*'; kinds are global, agent"),
+    ):
+        for put in (hooks.before, hooks.background):
+            with pytest.raises(InvalidInputError, match=said.replace("*", r"\*")):
+                put("k", name="n", **wrong)  # type: ignore[arg-type]
+    for alone in (lambda event: None, lambda: None, lambda event, context, more: None):
+        with pytest.raises(InvalidInputError, match=r"is called with \(event, context\)"):
+            hooks.before("k", name="n")(alone)
+    for bare in (hooks.before, hooks.background, hooks.on_state_save):
+        with pytest.raises(InvalidInputError, match="write it with parentheses: @hooks"):
+            bare(print)
     hooks.before("k", name="n")(print)
     with pytest.raises(InvalidInputError, match="already"):
         hooks.before("k", name="n")(print)
@@ -414,7 +483,9 @@ def test_both_faces_have_the_same_hooks_in_front(plain: Place) -> None:
             def tidy(event: Changed, context: HookContext) -> Modified | Cancel:
                 return Modified(event.new + 1) if event.new < 5 else Cancel("too much")
 
-            with pytest.raises(InvalidInputError, match="async def"):
+            with pytest.raises(InvalidInputError, match="parentheses"):
+                hooks.background(print)
+            with pytest.raises(InvalidInputError, match="plain function on both faces"):
 
                 @hooks.before("k")
                 async def waits(event: Changed, context: HookContext) -> None: ...

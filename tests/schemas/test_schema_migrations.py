@@ -16,7 +16,7 @@ from store_kit import Hands, Place
 
 import holdfast
 from holdfast import Lookup, Sticky, sync
-from holdfast.errors import InvalidSchemaError, MissingError, TransformError
+from holdfast.errors import InvalidSchemaError, LeaseHeldError, MissingError, TransformError
 from holdfast.schemas import Migrations as AsyncMigrations
 from holdfast.schemas import schema as schemas
 from holdfast.schemas.transforms import CUSTOM
@@ -441,20 +441,28 @@ def test_beside_writers_that_do_not_stop(place: Place, store: sync.Store) -> Non
 
 
 @pytest.mark.spec("X49")
-def test_two_runs_at_once_come_to_the_same(
+def test_of_two_runs_at_once_one_waits_and_finds_it_done(
     place: Place, store: sync.Store, state: sync.State, meddling: dict[str, Any]
 ) -> None:
     other = place.open()
     state.declare(meddled())
     found: list[MigrationReport] = []
+    second = threading.Thread(target=lambda: found.append(run(other, batch_size=2)))
 
     def do() -> None:
-        found.append(run(other, batch_size=2))  # on the very fork of the one that is running
+        second.start()
+        with pytest.raises(LeaseHeldError):
+            run(other, timeout=0.1)
+        assert run(other, dry_run=True).migrated == 7, "who only looks waits for nobody"
         other.agent("1").set("p/0", {"title": "later"})
 
     meddling["do"] = do
-    assert run(store, batch_size=2).status == "completed"
-    assert found[0].status == "completed"
+    first = run(store, batch_size=2)
+    second.join()
+    assert [(one.status, one.migrated) for one in (first, *found)] == [
+        ("completed", 7),
+        ("completed", 0),
+    ]
     assert stamped(state) == {2: 7}
     assert state.get("p/0") == {"title": "later"}
     assert state.get("p/6") == led("n6", 6)
@@ -497,6 +505,24 @@ def test_after_its_time_it_stops_and_goes_on_when_run_again(
     assert len(state.checkpoints(type="migration")) == 1
 
 
+@pytest.mark.spec("X45")
+def test_a_transform_that_is_not_registered_is_told_before_anything_is_done(
+    store: sync.Store, state: sync.State, meddling: dict[str, Any]
+) -> None:
+    state.declare(meddled())
+    assert run(store, timeout=1e-9).status == "in_progress"
+    kept, before = CUSTOM.pop("test: meddle"), [line.name for line in state.timelines()]
+    for dry in (True, False):
+        with pytest.raises(TransformError, match=r"no transform 'test: meddle' here.*--module"):
+            run(store, dry_run=dry)
+    assert [line.name for line in state.timelines()] == before, "what was done is kept"
+    CUSTOM["test: meddle"] = kept
+    assert run(store).status == "completed"
+    del CUSTOM["test: meddle"]
+    assert run(store).status == "completed", "nothing is left that needs it"
+    CUSTOM["test: meddle"] = kept
+
+
 def test_the_async_face(place: Place) -> None:
     async def main() -> None:
         async with holdfast.open(place.url, **place.options()) as store:
@@ -516,6 +542,10 @@ def test_what_cannot_be_run_is_refused(store: sync.Store, state: sync.State) -> 
     for wrong in ({"batch_size": 0}, {"timeout": -1}, {"dry_run": 1}):
         with pytest.raises(holdfast.errors.InvalidInputError):
             run(store, **wrong)
+    with pytest.raises(holdfast.errors.InvalidInputError, match="to is a number of 1 or more"):
+        run(store, to="1")
+    with pytest.raises(MissingError, match="no scope that fits \\* has a key 'p/nope' of p"):
+        run(store, key="p/nope")
     for kind in (Migrations, Schemas):
         with pytest.raises(holdfast.errors.InvalidInputError):
             kind(state)  # type: ignore[arg-type]

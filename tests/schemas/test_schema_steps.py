@@ -70,6 +70,10 @@ def nothing(value: dict[str, Any]) -> Any:
          {"a": 1, "b": {"x": 2.5}, "c": 3.5}),
         (Merge(["a", "b"], "a", "first_non_null"), {"a": None, "b": 0}, {"a": 0, "b": 0}),
         (Custom("test: upper"), {"a": "x"}, {"a": "X"}),
+        (Copy("a", "b"), {}, {}),
+        (Move("a.b", "c"), {"a": 1}, {"a": 1}),
+        (Convert("a.b", "parse_int"), {"a": {}}, {"a": {}}),
+        (Split("a", ["b.c", "d"]), {"d": 1}, {"d": 1}),
     ],
 )  # fmt: skip
 def test_transforms(one: Any, before: dict[str, Any], after: dict[str, Any]) -> None:
@@ -84,9 +88,7 @@ def test_transforms(one: Any, before: dict[str, Any], after: dict[str, Any]) -> 
 @pytest.mark.parametrize(
     ("one", "value", "said"),
     [
-        (Copy("a", "b"), {}, "a is missing"),
         (Copy("a", "b.c"), {"a": 1, "b": 2}, "leads through b"),
-        (Move("a.b", "c"), {"a": 1}, "a.b is missing"),
         (Convert("a", "parse_int"), {"a": "x"}, "cannot be made int"),
         (Convert("a", "parse_int"), {"a": float("inf")}, "cannot be made int"),
         (Convert("a", "parse_float"), {"a": True}, "cannot be made float"),
@@ -112,6 +114,11 @@ def said(*transforms: dict[str, Any]) -> Schema:
 
 
 def test_steps_that_cannot_be_are_refused() -> None:
+    async def later(value: dict[str, Any]) -> dict[str, Any]:
+        return value
+
+    with pytest.raises(InvalidInputError, match="async def"):
+        transform("test: later")(later)
     assert said({"transform": "Remove", "field": "a"}).steps == (Step(1, 2, [Remove("a")]),)
     for make in (
         lambda: Step(1, 2, [Convert("a", "parse_date")]),  # type: ignore[arg-type]
@@ -178,12 +185,14 @@ def modelled(known: dict[tuple[str, ...], Any], one: Any) -> None:
     if isinstance(one, Copy):  # and Move
         found = part(at(one.from_field))
         if not found:
-            raise LookupError
+            return
         if isinstance(one, Move):
             drop(at(one.from_field))
         put(at(one.to_field), found)
     elif isinstance(one, Convert):
         found = part(at(one.field))
+        if not found:
+            return
         leaf = found.get((), dict)
         if leaf is dict or (leaf is None and one.how != "to_string"):
             raise LookupError
@@ -260,7 +269,7 @@ def test_what_may_follow(
         assert [one.version for one in state.declared() if hasattr(one, "version")] == [1]
     state.declare(schema(2, accepted, compatible=level))
     with pytest.raises(InvalidSchemaError, match="version 2 of p is declared"):
-        state.declare(schema(1, BASE, compatible=level))
+        state.declare(schema(1, {**BASE, "more": Flag()}))
 
 
 @pytest.mark.spec("L86", "L87")
@@ -330,6 +339,7 @@ def test_steps_make_up_for_a_break_or_cause_one(store: sync.Store) -> None:
         ([Step(1, 2, [Remove("name")])], "name: is required"),
         ([Step(1, 2, [Default("name", ""), Remove("name")])], "name: is required"),
         ([Step(1, 2, [Copy("name", "nowhere")])], "nowhere: is no field"),
+        ([Step(1, 2, [Remove("name"), Copy("age", "name")])], "name: is required, and was opt"),
         ([Step(2, 3, [Default("more", "")])], "no step from version 1 towards 3"),
     ):
         version = wrong[0].to_version
@@ -343,6 +353,32 @@ def test_steps_make_up_for_a_break_or_cause_one(store: sync.Store) -> None:
     state.declare(moved)
     whole = [*moved.steps, Step(3, 4, [Move("in", "out")])]
     state.declare(schema(4, {"out": inside["in"]}, steps=whole))
+
+
+@pytest.mark.spec("L86", "L96")
+def test_what_is_optional_may_be_moved_where_it_need_not_be(store: sync.Store) -> None:
+    state = store.agent("1")
+    old = schema(1, BASE)
+    state.declare(old)
+    state.set("p/1", {"name": "x"})
+    state.set("p/2", {"name": "x", "age": 2})
+    move, years = Move("age", "in.years"), {"years": Number()}
+    for done, inside, said in (
+        ([move], Mapping(optional=years), "in: is required, and was optional"),
+        ([Default("in", {}), move], Mapping(years), "in.years: is required, and was optional"),
+        ([move, Default("in.years", 0)], Mapping(years), ""),
+    ):
+        steps = [Step(1, 2, done)]
+        newer = schema(2, {"name": BASE["name"], "in": inside}, steps=steps, auto_migrate=True)
+        problems = Migrations(store).validate(old, newer).errors
+        assert problems == ((said,) if said else ())
+        if said:
+            with pytest.raises(InvalidSchemaError, match=said):
+                state.declare(newer)
+    state.declare(newer)
+    led = [("p/1", {"name": "x", "in": {"years": 0}}), ("p/2", {"name": "x", "in": {"years": 2}})]
+    assert state.items("p/") == led
+    assert Migrations(store).run("*", "p")[0].status == "completed"
 
 
 # ---- validation -------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from store_kit import Place
 
 import holdfast
 import holdfast_verify
-from holdfast import Ephemeral, sync
+from holdfast import Ephemeral, Lookup, sync
 from holdfast.errors import (
     DamagedRecordError,
     ErasedError,
@@ -276,6 +276,9 @@ def test_lists_keep_to_their_bounds_when_they_grow(store: sync.Store) -> None:
         state.set("s/1", [1, 1])
 
 
+ROUND = {"a/b": {"allOf": [{"$ref": "#/$defs/b"}]}, "b": {"$ref": "#/$defs/a~1b"}}
+
+
 @pytest.mark.spec("L6")
 def test_what_cannot_be_a_schema_is_refused_when_it_is_made() -> None:
     itself: dict[str, Any] = {"type": "object"}
@@ -285,6 +288,10 @@ def test_what_cannot_be_a_schema_is_refused_when_it_is_made() -> None:
         ({"type": "strange"}, "no JSON Schema"),
         ({"pattern": "("}, "no JSON Schema"),
         ({"$ref": "#/$defs/none"}, "does not exist"),
+        ({"$ref": "#"}, "'#' leads back to itself"),
+        ({"properties": {"a": {"$ref": "#/$defs/a~1b"}}, "$defs": ROUND}, "leads back to itself"),
+        ({"items": {"pattern": "a" * 201}}, "a pattern has at most 200 characters"),
+        ({"patternProperties": {"a" * 201: {}}}, "a pattern has at most 200 characters"),
         ({"$ref": "https://schemas.invalid/a"}, "Retrieval is disabled"),
         ({"$ref": "file:///etc/hostname"}, "Retrieval is disabled"),
     ):
@@ -333,6 +340,28 @@ def test_the_longest_prefix_counts_and_what_is_not_asked_for_is_free(store: sync
 
 
 @pytest.mark.spec("L6")
+def test_an_older_program_may_declare_its_version_again_and_the_newer_one_stays(
+    place: Place,
+) -> None:
+    first, newer = (
+        Schema("profile", version, prefix="p/", fields={"a": Text(optional=True), **more})
+        for version, more in ((1, {}), (2, {"b": Text(optional=True)}))
+    )
+    state = place.open().agent("1")
+    for one in (first, newer):
+        state.declare(one)
+    schemas._known.clear()
+    older = place.open().agent("1")
+    head = len(older.log(limit=None))
+    older.declare(first)
+    assert len(older.log(limit=None)) == head
+    older.declare(first, Lookup("by_a", "p/", {"a": "a"}))
+    assert {"by_a", "profile"} <= {one.name for one in older.declared()}
+    older.set("p/1", {"b": "the newer one counts"})
+    with pytest.raises(InvalidSchemaError, match="version 2 of profile is declared"):
+        older.declare(Schema("profile", 1, prefix="p/", fields={}))
+
+
 def test_a_document_that_is_lost_is_told_and_declared_again(store: sync.Store) -> None:
     state = store.agent("1")
     state.declare(PROFILE)

@@ -19,6 +19,7 @@ from holdfast.errors import HookResultError, InvalidInputError, MissingError
 from holdfast.hooks.breaker import Breaker, BreakerSettings
 from holdfast.hooks.hook_events import (
     BEHIND,
+    EVENTS,
     FRONT,
     NAMES,
     RESULTS,
@@ -33,6 +34,7 @@ from holdfast.store.inner import LANES, TOLD, Core, core_of, cursors, handle_of,
 from holdfast.store.names.arguments import check_count, check_seconds
 from holdfast.store.names.items import Entry, Position
 from holdfast.store.names.patterns import Patterns
+from holdfast.store.names.scope import KINDS
 from holdfast.store.names.threads import is_interrupt
 from holdfast.store.store import Store
 
@@ -145,6 +147,15 @@ class Hook:
         check_seconds(self.flush_interval, "flush_interval")
         check_seconds(self.timeout, "timeout")
         self.keys, self.scopes, self.on = map(Patterns, (self.keys, self.scopes, self.on))
+        for text in self.on.texts:
+            if not any(map(Patterns(text).fit, EVENTS)):
+                names = ", ".join(sorted(EVENTS))
+                raise InvalidInputError(f"no event is named like {text!r}; there are {names}")
+        for text in self.scopes.texts:
+            kind = text.partition(":")[0]
+            if kind not in KINDS and not {*"*?"} & {*kind}:
+                kinds = ", ".join(KINDS)
+                raise InvalidInputError(f"no scope is named like {text!r}; kinds are {kinds}")
         self.breaker, self.metrics = Breaker(self.settings), HookMetrics(self.name)
 
     def wants(self, name: str, scope: str, key: str) -> bool:

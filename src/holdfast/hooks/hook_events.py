@@ -43,6 +43,16 @@ STARTED = {
     "prune": "cleanup.started",
 }
 """Names of events in front, by what is asked for."""
+_ENDS = ("started", "completed", "failed")
+EVENTS = {
+    *(*COMMITTED, *NAMES.values(), *STARTED.values(), "backup.progress", "backup.deleted"),
+    *(f"{one}.{end}" for one in ("restore", "rollback", "backup", "cleanup") for end in _ENDS),
+    *(f"validation.{end}" for end in _ENDS),
+    *(f"migration_{end}" for end in (*_ENDS, "step_completed", "rollback_completed")),
+    *("checkpoint", "fork", "merge", "delete scope", "erase scope"),
+    *("rebuild", "cosign", "rotate key"),
+}
+"""All names of events; those of the last two lines are told in front alone."""
 RESULTS = Owned("$hooks/")
 """results/NAME: a list of what a hook gave, the newest last; failed/NAME: events set aside."""
 Owned(TOLD)
@@ -147,6 +157,8 @@ class Replace:
             raise InvalidInputError(
                 "Replace takes operations: holdfast.Operation('set', key, value)"
             )
+        for one in found:
+            check_key(one.key)
         object.__setattr__(self, "operations", tuple(found))
 
 

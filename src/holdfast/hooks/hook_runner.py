@@ -255,8 +255,10 @@ class HookRunner:
 
         `wrong` is what went wrong in others that it called.
         """
-        line.begun = 0.0
+        line.begun, opened = 0.0, self._hook.breaker.opened
         self._hook.count(outcome)
+        if self._hook.breaker.opened > opened:  # what the health report tells
+            self._core.meter.add(HOOKS, (self._hook.name, "opened"))
         again = outcome.value if isinstance(outcome.value, Retry) else None
         if outcome.error:
             again = Retry(PAUSE * 2 ** (line.attempt - 1), ATTEMPTS)

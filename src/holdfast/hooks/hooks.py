@@ -14,9 +14,11 @@ everything, also of what other processes write, and keeps nobody up (`hook_runne
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from inspect import signature
 from typing import Any
 
 from holdfast.errors import (
@@ -44,7 +46,7 @@ from holdfast.hooks.hook_events import (
 from holdfast.hooks.hook_runner import HookRunner
 from holdfast.hooks.replay import ReplayReport, TimeRange, changes, replay
 from holdfast.store.inner import HOOKS, Gate, GateRequest, Operation, copied, core_of, handle_of
-from holdfast.store.names.arguments import check_limit, check_run, check_text
+from holdfast.store.names.arguments import check_limit, check_run, check_text, is_async
 from holdfast.store.names.cause import Cause, cause_now
 from holdfast.store.names.face import both, ends, faced, here, taken
 from holdfast.store.names.items import Position
@@ -89,9 +91,9 @@ class Hooks:
         """Have `function(event, context)` called before a change of such keys is written.
 
         Those of a higher priority go first, and each sees the value as those before it left it. It
-        is a plain function on both faces, and quick: the writer waits for it. What it raises
-        refuses the change. If it fails again and again, its breaker opens: then changes go by
-        without it (`on_open="skip"`), or are refused.
+        is a plain function on both faces, and quick: the writer waits for it, and on the async face
+        the whole event loop. What it raises refuses the change. If it fails again and again, its
+        breaker opens: then changes go by without it (`on_open="skip"`), or are refused.
         """
         made = partial(
             Hook, keys, scope, on, behind=False, priority=priority, on_open=on_open,
@@ -154,10 +156,25 @@ class Hooks:
 
         On the async face there is a `loop` for those behind, where async functions run.
         """
-        what = "a background hook" if made().behind else "a hook in front"
+        if callable(made.args[0]):
+            raise InvalidInputError(
+                "write it with parentheses: @hooks.before(), @hooks.background()"
+            )
+        behind = made().behind
+        what = "a background hook" if behind else "a hook in front"
 
         def add(function: Any) -> Any:
+            if not behind and is_async(function):
+                raise InvalidInputError(
+                    f"{what} is a plain function on both faces, no `async def`: what has to wait "
+                    "belongs behind, @hooks.background()"
+                )
             check_run(function, what, awaited=loop is not None)
+            with suppress(ValueError):  # of what is written in C nothing is known
+                try:
+                    signature(function).bind(None, None)
+                except TypeError:
+                    raise InvalidInputError(f"{what} is called with (event, context)") from None
             own = name or str(getattr(function, "__name__", ""))
             check_text(own, "the name of a hook", 100, least=1)
             check_key(own)  # results are kept under it
@@ -298,22 +315,31 @@ class _Front(Gate):
                     f"behind, and {hook.max_queue_size} is the most that was declared; try again "
                     "later"
                 )
-        for hook in self._hooks._front:
-            for at, one in enumerate(operations):
-                name = name_of(one.key, STARTED.get(one.kind, one.kind))
-                if not name or not hook.wants(name, scope, one.key):
-                    continue
-                result = self._ask(hook, name, request, one)
-                if isinstance(result, Replace):
-                    # What features note beside it is not the user's.
-                    own = [other for other in operations if other.key.startswith("$")]
-                    operations, changed = [*own, *result.operations], True
-                    break
-                if isinstance(result, Redirect):
-                    operations[at], changed = replace(one, key=result.key, sensitive=None), True
-                if isinstance(result, Modified):
-                    operations[at], changed = replace(one, value=result.value), True
-        return replace(request, operations=operations) if changed else None
+        told: list[list[Hook]] = [[] for _ in operations]  # of each operation, as it is now
+        front, by = self._hooks._front, "nobody"  # who has changed what is to be asked about
+        for _ in range(len(front) + 2):
+            if not by:
+                return replace(request, operations=operations) if changed else None
+            by = ""
+            for hook in front:
+                for at, one in enumerate(operations):
+                    name = name_of(one.key, STARTED.get(one.kind, one.kind))
+                    if not name or hook in told[at] or not hook.wants(name, scope, one.key):
+                        continue
+                    told[at].append(hook)
+                    result = self._ask(hook, name, request, one)
+                    if isinstance(result, Replace):
+                        # What features note beside it is not the user's.
+                        own = [other for other in operations if other.key.startswith("$")]
+                        operations = [*own, *result.operations]
+                        told, changed, by = [[hook] for _ in operations], True, hook.name
+                        break
+                    if isinstance(result, Redirect):
+                        operations[at] = replace(one, key=result.key, sensitive=None)
+                        told[at], changed, by = [hook], True, hook.name
+                    if isinstance(result, Modified):
+                        operations[at], changed = replace(one, value=result.value), True
+        raise HookResultError(f"{scope}: hooks redirect or replace in a circle; the last was {by}")
 
     def _ask(self, hook: Hook, name: str, request: GateRequest, one: Operation) -> Any:
         if hook.cached(one.key):
@@ -337,7 +363,7 @@ class _Front(Gate):
         hook.count(outcome)
         self._hooks._core.meter.add(HOOKS, (hook.name, "failed" if outcome.error else "done"))
         result, raised = outcome.value, outcome.raised
-        if isinstance(raised, HoldfastError):
+        if isinstance(raised, HoldfastError) and not isinstance(raised, InvalidInputError):
             raise raised
         if raised is not None:  # what it was there to check is not let through
             raise GateRefusedError(
@@ -357,5 +383,8 @@ class _Front(Gate):
                 "change it"
             )
         if isinstance(result, Modified) and one.kind not in ("set", "append"):
-            raise HookResultError(f"a {one.kind} has no value that a hook could modify")
+            raise HookResultError(
+                f"{request.scope}: the hook {hook.name} gave Modified, and a {one.kind} has no "
+                "value that it could modify"
+            )
         return result

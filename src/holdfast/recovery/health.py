@@ -260,10 +260,13 @@ def _of_store(store: StoreHandle, report: Report) -> Iterator[Concern]:
     if dropped := store.core.meter.read().count("events", outcome="dropped"):
         what = f"{dropped} events of this process's log did not fit into its queue"
         yield _concern("dropped_events", "", what, "Events(queue=…), or log.write, which waits")
-    left_out = store.core.meter.read().by("hooks", "hook", outcome="passed_over")
-    for name, count in left_out.items():
-        what = f"the hook {name} failed again and again, and was not asked about {count} changes"
-        yield _concern("hook_left_out", "", what, "mend the hook; it is asked again by itself")
+    for outcome, told in (
+        ("passed_over", "was not asked about {} changes"),
+        ("opened", "was told of nothing for a while, {} times; changes wait for it"),
+    ):
+        for name, count in store.core.meter.read().by("hooks", "hook", outcome=outcome).items():
+            what = f"the hook {name} failed again and again, and {told.format(count)}"
+            yield _concern("hook_left_out", "", what, "mend the hook; it is asked again by itself")
     core = store.core
     if core.signer is None:
         step = "give --signer file:PATH to whoever makes checkpoints"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import InvalidInputError
-from holdfast.schemas.transforms import Custom, Step
+from holdfast.schemas.transforms import Custom, Merge, Step
 
 LEVELS = ("none", "backward", "forward", "full")
 """Of `compatible`: no check; newer schemas read older data; older ones read newer data; both."""
@@ -73,13 +73,17 @@ def led(fields: Fields, steps: Iterable[Step]) -> tuple[Fields, list[str]]:
     there, missing = dict(fields), list[str]()
     for one in (one for step in steps for one in step.transformations):
         said = f"which {type(one).__name__} reads, is no field"
-        missing += [f"{path}, {said}" for path in one.paths(one.READS) if path not in there]
+        reads = one.paths(one.READS)
+        missing += [f"{path}, {said}" for path in reads if path not in there]
+        # Where what it reads is missing it does nothing; a Merge takes what is there.
+        must = isinstance(one, Merge) or all(there.get(path, (_FITS, False))[1] for path in reads)
         for path in one.paths(one.DROPS):
             there.pop(path, None)
         for path in one.paths(one.WRITES):
-            there[path] = (_FITS, True)
+            there[path] = (_FITS, must or there.get(path, (_FITS, False))[1])
             while path := path.rpartition(".")[0]:  # mappings on the way are made
-                there[path] = (there.get(path, ({"type": "object"}, True))[0], True)
+                kind, was = there.get(path, ({"type": "object"}, False))
+                there[path] = (kind, must or was)
     return there, missing
 
 
@@ -88,14 +92,13 @@ def unreadable(reader: Fields, data: Fields) -> list[str]:
     fits = {path for path, (old, _) in data.items() if old is _FITS}
     problems = []
     for path, (new, must) in reader.items():
-        if path in fits or path.rpartition(".")[0] in fits:
+        if path not in fits and path.rpartition(".")[0] in fits:
             fits.add(path)
         elif path in data:
             old, was = data[path]
             found = ["is required, and was optional"] if must and not was else []
-            problems += [
-                f"{path or 'the value'}: {text}" for text in [*found, *_narrowed(new, old)]
-            ]
+            found += _narrowed(new, old) if path not in fits else []
+            problems += [f"{path or 'the value'}: {text}" for text in found]
         elif must:
             problems.append(f"{path}: is required, and older data do not have it")
     for path in data:

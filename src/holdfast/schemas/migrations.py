@@ -27,9 +27,11 @@ from holdfast.errors import (
 )
 from holdfast.schemas.compatibility import MigrationCheck, check_migration
 from holdfast.schemas.schema import DOCUMENTS, MIGRATIONS, Schema, SchemaRule
+from holdfast.schemas.transforms import Custom
 from holdfast.seal.codec import Typed
 from holdfast.seal.subject_keys import SEALED
 from holdfast.store.inner import (
+    Asking,
     Book,
     Operation,
     Slot,
@@ -38,15 +40,18 @@ from holdfast.store.inner import (
     Timeline,
     announce,
     announced,
+    core_of,
     derived,
     end_line,
     handle_of,
     has_sealed,
     index_of,
+    lease_name,
     own_change,
     read_meta,
     restore_state,
     sticky_of,
+    taken,
     terms_of,
     tree_changes,
 )
@@ -63,6 +68,8 @@ NOT_STARTED, IN_PROGRESS, COMPLETED = "not_started", "in_progress", "completed"
 FAILED, ROLLED_BACK = "failed", "rolled_back"
 BATCH = 100
 TIMEOUT = 300.0
+LEASE = 30.0
+"""Seconds for which who runs a migration on another machine is waited for once it is gone."""
 ROUNDS = 20
 """How often what others write meanwhile is brought along before it is given up."""
 
@@ -89,7 +96,7 @@ class MigrationReport:
     status: str
     """not_started, in_progress, completed, failed or rolled_back"""
     migrated: int = 0
-    """Values that were led to the newer version."""
+    """Values that were led to the newer version; in a dry run, that would be."""
     failures: tuple[str, ...] = ()
     """Keys that could not be, each with its path and what is wrong; then nothing was taken over."""
     checkpoint: Checkpoint | None = None
@@ -170,11 +177,30 @@ class Migrations:
         Each value is led from its own version. What fails is named with its key, and then nothing
         of that scope is taken over. `to` is the version that is declared; with `key` one value
         alone. A checkpoint of the type `migration` is made first. A dry run does all but taking it
-        over. After `timeout` seconds it is given up, and goes on when it is run again.
+        over. After `timeout` seconds it is given up, and goes on when it is run again. As
+        long it waits for another that runs the migrations of that schema, then `LeaseHeldError`.
         """
         check_count(batch_size, "batch_size", 1)
         check_seconds(timeout, "timeout")
         check_flag(dry_run, "dry_run")
+        if to is not None:
+            check_count(to, "to", 1)
+        more = (key, batch_size, timeout, dry_run)
+        if dry_run:
+            return self._reports(scope, schema, to, more)
+        # Who runs it beside another waits, and finds it done.
+        name = lease_name("migration", schema)
+        lease = taken(Asking(core_of(self._store), name, LEASE, timeout, None))
+        try:
+            with lease.fencing():
+                return self._reports(scope, schema, to, more)
+        finally:
+            lease.release()
+
+    def _reports(
+        self, scope: str, schema: str, to: int | None, more: tuple[Any, ...]
+    ) -> Sequence[MigrationReport]:
+        """Run it scope by scope."""
         reports = []
         for state, rule in self._found(scope, schema):
             if to is not None and to != rule.version:
@@ -183,14 +209,15 @@ class Migrations:
                 )
             with acting("migrations", correlation=f"migration/{schema}"):
                 try:
-                    work = _Work(state, rule, key, batch_size, timeout, dry_run)
-                    reports.append(work.run())
+                    reports.append(_Work(state, rule, *more).run())
                 except MissingError:  # of the others that fit nothing is to be kept from
                     if any(one.scope == state.scope for one in self._store.scopes().items):
                         raise
                     why = ("the scope was deleted meanwhile",)
                     ended = (state.scope, schema, rule.version, FAILED)
                     reports.append(MigrationReport(*ended, failures=why))
+        if more[0] is not None and not any(one.versions or one.failures for one in reports):
+            raise MissingError(f"no scope that fits {scope} has a key {more[0]!r} of {schema}")
         return reports
 
     def status(self, scope: str, schema: str) -> Sequence[MigrationReport]:
@@ -271,6 +298,10 @@ class _Work:
         """Do it on a fork, then take that over, unless something failed; hooks are told."""
         before, record, status = self._versions(), None, COMPLETED
         older = self._older(before)
+        least = min((version or self._first for version in before), default=self.rule.version)
+        for step in (one for one in self._schema.steps if one.from_version >= least):
+            for one in (each for each in step.transformations if isinstance(each, Custom)):
+                _ = one.function  # refused before anything is done
         try:
             with announced(self._core, "migration_", **self._about) as about:
                 if older and self.dry_run:
@@ -356,11 +387,7 @@ class _Work:
         part.head = self._at
         plan = parts.plan()
         assert plan is not None
-        try:
-            self._at = handle_of(fork).core.run(plan[0])[0].sequence
-        except Conflict:  # another run works on it, too: all that main has become is brought again
-            self._at = 0
-            raise
+        self._at = handle_of(fork).core.run(plan[0])[0].sequence
 
     def _migrate(self, state: State) -> None:
         """Lead all older values of a state through the steps, batch by batch; all or none."""

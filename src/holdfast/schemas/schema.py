@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -32,6 +32,7 @@ from holdfast.schemas.fields import Mapping as MappingOf
 from holdfast.schemas.transforms import Step
 from holdfast.store.inner import CheckingDeclaration, Declaration, Owned
 from holdfast.store.names.arguments import check_count, check_flag, check_text, listed
+from holdfast.store.names.patterns import MOST
 from holdfast.store.names.scope import Scope
 
 DOCUMENTS = Owned("$schema/", restore=Owned.STAY, merge=Owned.UNION)
@@ -45,6 +46,8 @@ _known: OrderedDict[str, Schema] = OrderedDict()
 _LONG = ("minItems", "maxItems")
 _WHOLE = ("uniqueItems", "contains", "prefixItems")
 """What JSON Schema says of a list as a whole."""
+_HERE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
+"""What it says of the value itself, and not of what is in it."""
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -147,11 +150,13 @@ class SchemaRule(CheckingDeclaration):
 
     def check_fit(
         self, read: Callable[[str], Any], known: Callable[[], Sequence[Declaration]]
-    ) -> None:
+    ) -> bool:
         """Refuse a version that does not follow the one that is declared, or breaks with it."""
         before = next((one for one in known() if one.key == self.key), None)
         if not isinstance(before, SchemaRule) or before.digest == self.digest:
-            return
+            return False
+        if self.version < before.version and _digest(read(self.place) or {}) == self.digest:
+            return True  # an older program begins again
         if self.version <= before.version:
             raise InvalidSchemaError(
                 [f"version {before.version} of {self.name} is declared; give a later one"]
@@ -167,6 +172,7 @@ class SchemaRule(CheckingDeclaration):
             raise InvalidSchemaError(
                 [f"{self.name} {self.version} is not {old.compatible} compatible", *problems]
             )
+        return False
 
 
 class Schema(SchemaRule):
@@ -317,6 +323,39 @@ def _document(
             named = getattr(of, "__name__", of)
             raise InvalidSchemaError([f"{named} has no schema: {error}"]) from None
     try:
-        return msgspec.json.decode(_encode(made), type=dict[str, Any])
+        plain = msgspec.json.decode(_encode(made), type=dict[str, Any])
     except (TypeError, msgspec.MsgspecError, RecursionError):
         raise InvalidSchemaError(["a document is JSON, and not part of itself"]) from None
+    if problems := list(_endless(plain, plain)):
+        raise InvalidSchemaError(problems)
+    return plain
+
+
+def _endless(root: dict[str, Any], one: Any) -> Iterator[str]:
+    """What of a document, or of a part of it, would say nothing, or take for ever."""
+    for inner in one.values() if isinstance(one, dict) else one if isinstance(one, list) else ():
+        yield from _endless(root, inner)
+    if isinstance(one, dict):
+        texts = [one.get("pattern", ""), *one.get("patternProperties", ())]
+        if any(isinstance(text, str) and len(text) > MOST for text in texts):
+            yield f"a pattern has at most {MOST} characters"
+        if isinstance(one.get("$ref"), str) and _leads_back(root, one, ()):
+            yield f"the reference {one['$ref'][:MOST]!r} leads back to itself"
+
+
+def _leads_back(root: dict[str, Any], one: Any, seen: tuple[str, ...]) -> bool:
+    """Whether references lead back without a step into the value."""
+    if isinstance(one, list):
+        return any(_leads_back(root, inner, seen) for inner in one)
+    if not isinstance(one, dict):
+        return False
+    ref, there = one.get("$ref"), [one.get(name) for name in _HERE]
+    if isinstance(ref, str) and ref[:1] == "#":
+        if ref in seen:
+            return True
+        seen, at = (*seen, ref), root
+        for name in ref.split("/")[1:]:
+            name = name.replace("~1", "/").replace("~0", "~")
+            at = at.get(name, {}) if isinstance(at, dict) else {}
+        there.append(at)
+    return _leads_back(root, there, seen)

@@ -2,8 +2,8 @@
 
 Step(1, 2, [Copy("lang", "preferences.language"), Remove("lang")])
 
-Each is plain data, kept with the schema, and checks both ends: what it reads must be there, where
-it writes there must be room.
+Each is plain data, kept with the schema, and checks both ends: where what it reads is missing there
+is nothing to do, and where it writes there must be room.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.errors import InvalidSchemaError, TransformError
 from holdfast.seal.codec import Typed
 from holdfast.seal.subject_keys import SEALED
 from holdfast.store.inner import copied
-from holdfast.store.names.arguments import check_function, check_text
+from holdfast.store.names.arguments import check_plain_function, check_text
 
 CUSTOM: dict[str, Callable[[dict[str, Any]], Any]] = {}
 """Functions that `Custom` names, by `transform`."""
@@ -34,7 +34,7 @@ def transform(name: str) -> Callable[[Any], Any]:
     check_text(name, "the name of a transform", 100, least=1)
 
     def add(function: Any) -> Any:
-        check_function(function, "a transform")
+        check_plain_function(function, "a transform")
         CUSTOM[name] = function
         return function
 
@@ -61,7 +61,10 @@ class Transform(Struct, frozen=True, dict=True, tag=True, tag_field="transform")
     def _apply(self, value: dict[str, Any]) -> None:
         """Do it to a value, in place; `TransformError` says what does not fit."""
         reads, drops, writes = self._paths
-        made = self._made([get_at(value, path) for path in reads])
+        found = [get_at(value, path, _MISSING) for path in reads]
+        if _MISSING in found:  # what the newer schema requires is checked behind the steps
+            return
+        made = self._made(found)
         for path in drops:
             inner, last = _inside(value, path)
             inner.pop(last, None)
@@ -121,7 +124,7 @@ class Default(Transform, frozen=True):
     value: Any
 
     def _apply(self, value: dict[str, Any]) -> None:
-        if get_at(value, self.field, CUSTOM) is CUSTOM:  # nobody's value
+        if get_at(value, self.field, _MISSING) is _MISSING:
             put_at(value, self.field, copied(self.value))
 
 
@@ -186,12 +189,18 @@ class Custom(Transform, frozen=True):
     name: str
     fields: Sequence[str] = ()
 
-    def _apply(self, value: dict[str, Any]) -> None:
-        function = CUSTOM.get(self.name)
-        if function is None:
+    @property
+    def function(self) -> Callable[[dict[str, Any]], Any]:
+        """What is registered; refused if nothing is."""
+        if self.name not in CUSTOM:
             raise TransformError(
-                f"there is no transform {self.name!r} here; import the module that registers it"
+                f"there is no transform {self.name!r} here; import the module that registers it "
+                "(on the command line: --module MODULE)"
             )
+        return CUSTOM[self.name]
+
+    def _apply(self, value: dict[str, Any]) -> None:
+        function = self.function
         try:
             made = function(copied(value))
         except Exception as error:  # the migration names the key; what it says may be a secret
@@ -249,11 +258,9 @@ class Step(
 # ---- paths --------------------------------------------------------------------------------------
 
 
-def get_at(value: Any, path: str, default: Any = _MISSING) -> Any:
+def get_at(value: Any, path: str, default: Any) -> Any:
     """What lies at a dotted path."""
     inner, last = _inside(value, path)
-    if last not in inner and default is _MISSING:
-        raise TransformError(f"{path} is missing")
     return inner.get(last, default)
 
 

@@ -784,13 +784,11 @@ def plan_declare(handle: LineHandle, declarations: tuple[Declaration, ...]) -> P
             raise InvalidInputError(
                 f"{handle.scope}: what {key!r} declares takes {size} bytes; at most {MOST_BYTES}"
             )
-    for one in declarations:
-        if one.key not in known or not same(known[one.key], wanted[one.key]):
-            _check_fit(handle, one)
     operations = [
-        Operation("set", key, data)
-        for key, data in wanted.items()
-        if key not in known or not same(known[key], data)
+        Operation("set", one.key, wanted[one.key])
+        for one in {one.key: one for one in declarations}.values()
+        if one.key not in known or not same(known[one.key], wanted[one.key])
+        if not _check_fit(handle, one)
     ]
     beside = {key: value for one in declarations for key, value in one.along().items()}
     if beside:
@@ -826,13 +824,13 @@ def _check(declarations: tuple[Declaration, ...]) -> None:
             )
 
 
-def _check_fit(handle: LineHandle, one: Declaration) -> None:
-    """Refuse what does not fit the state as it is."""
+def _check_fit(handle: LineHandle, one: Declaration) -> bool:
+    """Refuse what does not fit the state as it is; True if a later one has taken its place."""
     if isinstance(one, Lookup):
         # A value with too many terms could never be part of it.
         lookup_terms.check_values(handle.reader.now(), one)
     elif not isinstance(one, Ephemeral):
-        one.check_fit(handle.reader.get, lambda: handle.reader.declared().all)
+        return one.check_fit(handle.reader.get, lambda: handle.reader.declared().all)
     elif one.prefix.startswith(RESERVED):
         raise InvalidInputError(
             f"{handle.scope}: keys that begin with $ are those of parts of Holdfast, which "
@@ -843,3 +841,4 @@ def _check_fit(handle: LineHandle, one: Declaration) -> None:
             f"{handle.scope}: keys that begin with {one.prefix!r} are stored, for example "
             f"{found[0]!r}; delete them before you declare them ephemeral"
         )
+    return False

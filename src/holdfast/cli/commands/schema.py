@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.command import Group, loaded, option, seconds, several
 from holdfast.cli.session import Session
-from holdfast.schemas.migrations import MigrationReport, Migrations, Schemas
+from holdfast.schemas.migrations import COMPLETED, MigrationReport, Migrations, Schemas
 
 FAILED = 1
 _module_option = several(
@@ -109,6 +109,9 @@ def _tell(session: Session, found: Iterable[MigrationReport]) -> None:
         "migrations",
         found,
         "scope, schema, to, status, migrated, failures, versions, checkpoint",
+        status=lambda one: (
+            "would migrate" if one.dry_run and one.status == COMPLETED else one.status
+        ),
         failures=lambda one: len(one.failures) or None,
         versions=versions_of,
         checkpoint=lambda one: one.checkpoint.id if one.checkpoint is not None else None,

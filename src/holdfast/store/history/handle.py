@@ -354,11 +354,13 @@ class StoreHandle:
     ) -> Plan:
         """End a scope: its timelines get a last entry, its name can be used again.
 
-        With `erase` the same commit says that the rest of it is to be dropped: `erase_scope`.
+        With `erase` the same commit says that the rest of it is to be dropped: `erase_scope`,
+        which has asked the gates.
         Refused if a checkpoint is on hold, unless it is to be done `despite_holds`.
         """
         handle = self.of(scope)
-        handle.ask("erase scope" if erase else "delete scope", str(handle.scope))
+        if not erase:
+            handle.ask("delete scope", str(handle.scope))
         core = self.core
         main = core.current(handle.scope)
         if main is None:

@@ -78,10 +78,14 @@ class Declaration(ABC):
         """Keys and values that are written together with it, where they are not there."""
         return {}
 
-    def check_fit(  # noqa: B027 most fit whatever there is
+    def check_fit(
         self, read: Callable[[str], Any], known: Callable[[], Sequence[Declaration]]
-    ) -> None:
-        """Refuse what does not fit what is declared, and stored, already; `read` gives values."""
+    ) -> bool:
+        """Refuse what does not fit what is declared, and stored, already; `read` gives values.
+
+        True if it was declared before and a later one has taken its place, which stays.
+        """
+        return False
 
     def beside(self, others: Sequence[Declaration]) -> Self:
         """The same, where what else is declared matters to it."""

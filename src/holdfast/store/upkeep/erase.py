@@ -86,6 +86,7 @@ def erase_scope(
     wait = wait or handle.core.ring is None
     if not despite_holds:  # before anything goes; what is put on hold from now on is seen below
         _refuse_held(line.on("main"))
+    line.ask("erase scope", str(line.scope))  # what is kept beside it is part of that
     with suppress(ScopeNotFoundError):
         _Erasure(handle, beside(line.scope), wait, despite_holds=despite_holds).run()
     return _Erasure(handle, line.scope, wait, despite_holds=despite_holds).run()
