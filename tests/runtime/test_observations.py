@@ -258,6 +258,13 @@ def test_subscriptions_end_with_either_agent(place: Place) -> None:
     assert again.entities.count(module.TYPE) == 0
 
 
+def test_what_is_no_subscription_is_not_ended(world: World) -> None:
+    """An agent under that id stays, with all that it has."""
+    assert not world.observations.unsubscribe("writer")
+    assert world.entities.exists("writer")
+    assert not world.observations.unsubscribe("sub_none")
+
+
 @pytest.mark.spec("X35")
 def test_batches_are_delivered_to_each_observer(store: sync.Store) -> None:
     got: list[tuple[str, list[int]]] = []

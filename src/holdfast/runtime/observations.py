@@ -227,7 +227,8 @@ class Observations:
         with self._lock:
             for known in self._by_target.values():
                 known.pop(id, None)
-        return self._entities.delete(id)
+        kept = self._entities._entities.get(check_id(id))
+        return kept is not None and kept.type == TYPE and self._entities.delete(id)
 
     @writes
     def ended(self, agent: str | Entity) -> int:
