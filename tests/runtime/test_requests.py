@@ -228,6 +228,24 @@ def test_answered_exactly_once_with_what_it_writes(store: sync.Store) -> None:
         _ = Request("s", "r", 1, 1, None).change
 
 
+def test_a_worker_that_conflicts_with_itself_is_tried_as_often_as_the_policy_says(
+    store: sync.Store,
+) -> None:
+    """It writes what its change has read: each call may be paid for."""
+    attempts: list[int] = []
+
+    def worker(request: Request) -> None:
+        attempts.append(request.attempt)
+        request.change.get("log")
+        store.session("s").append("log", "begun")
+        request.change.set("answer", 1)
+
+    with working(store, worker) as requests:
+        with pytest.raises(RequestFailedError, match="failed 3 times"):
+            requests.result(requests.submit("s", 1), timeout=30)
+    assert attempts == [1, 2, 3]
+
+
 WORKER = """
 import os, sys, time
 from holdfast import sync

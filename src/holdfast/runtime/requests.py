@@ -57,7 +57,7 @@ from holdfast.store.inner import (
 )
 from holdfast.store.names.arguments import check_count, check_flag, check_function, check_seconds
 from holdfast.store.names.background import Background
-from holdfast.store.names.face import Steps, calls, ends, faced, here, steps, wait, writes
+from holdfast.store.names.face import Steps, calls, ends, faced, here, led, steps, wait, writes
 from holdfast.store.open import open_core
 from holdfast.store.store import Store
 
@@ -107,8 +107,8 @@ class Request:
 class Requests:
     """Requests of sessions, answered by a worker: a function of a `Request`, plain or async.
 
-    What it returns is the answer. What it raises is tried again as `retry` says; then the request
-    is set aside and its answer is `RequestFailedError`. An attempt that takes longer than `timeout`
+    What it returns is the answer. What it raises is tried again as `retry` says, and so is a
+    conflict of what it wrote by `change`; then the request is set aside and its answer is `RequestFailedError`. An attempt that takes longer than `timeout`
     seconds has failed; a plain function cannot be stopped and goes on, its answer counts no more.
     Sessions are worked at side by side, `concurrency` at a time. Answers are kept for `keep`
     seconds. Queues appear with their first request and cost nothing while they are empty.
@@ -346,33 +346,35 @@ class Requests:
     def _next(self, session: str, desk: _Desk) -> float | None:
         """Answer the next request; None if there may be more, else seconds until it is worth while
         again."""
-        taken = False
+        mailbox = desk.mailbox
+        mail = led(mailbox._take())
+        if mail is None:
+            mark = self._index.reader.get(PENDING + session)
+            if waiting := mailbox.waiting(limit=1):
+                due = waiting[0].due  # None: it came this moment
+                return max(0.01, due.timestamp() - time.time()) if due else 0.005
+            desk.mark = mark  # what comes from now on changes it
+            return inf
+        letter, written = mail.letter, None if self._memory else mail
+        asked = Request(session, letter.id, letter.content, letter.tries + 1, written)
+        with self._lock:
+            self._active[f"{session}/{letter.id}"] = asked
         try:
-            with desk.mailbox.next() as mail:
-                if mail is None:
-                    mark = self._index.reader.get(PENDING + session)
-                    if waiting := desk.mailbox.waiting(limit=1):
-                        due = waiting[0].due  # None: it came this moment
-                        return max(0.01, due.timestamp() - time.time()) if due else 0.005
-                    desk.mark = mark  # what comes from now on changes it
-                    return inf
-                taken = True
-                letter, written = mail.letter, None if self._memory else mail
-                asked = Request(session, letter.id, letter.content, letter.tries + 1, written)
-                with self._lock:
-                    self._active[f"{session}/{letter.id}"] = asked
-                try:
-                    assert self._calls is not None
-                    answer = self._calls.submit(self._worker, asked).result(self._timeout)
-                finally:
-                    with self._lock:
-                        self._active.pop(f"{session}/{letter.id}", None)
-                page = self._book(session).page(mail.change)
-                page.put(f"done/{letter.id}", RequestRecord(answer), ttl=self._keep)
+            assert self._calls is not None
+            answer = self._calls.submit(self._worker, asked).result(self._timeout)
+            page = self._book(session).page(mail.change)
+            page.put(f"done/{letter.id}", RequestRecord(answer), ttl=self._keep)
+            led(mailbox._done(mail))
+        except LeaseLostError:
+            raise
         except Exception as error:
-            if not taken or isinstance(error, LeaseLostError):
-                raise
-        return None  # what failed is counted by the mailbox, which tries it again or sets it aside
+            # A conflict, too: nobody else works at this session, and a worker that writes what it
+            # has read would be called for ever. It is tried again later, or set aside.
+            led(mailbox._failed(mail, error))
+        finally:
+            with self._lock:
+                self._active.pop(f"{session}/{letter.id}", None)
+        return None
 
     def _leave(self, sessions: list[str]) -> None:
         """Forget sessions that nothing has come of since, in one change; give their leases back."""
