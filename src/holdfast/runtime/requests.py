@@ -16,7 +16,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -68,6 +68,8 @@ LOOK = 0.25
 """Seconds between two looks for sessions that other processes have asked something of."""
 LINGER = 0.5
 """Seconds for which a session's lease is kept once nothing of it is due."""
+THREADS = 200
+"""Calls of plain workers that may go on after their time, before no more are begun."""
 LEASE = 30.0
 """Seconds after which another machine takes up the sessions of one that is not heard of."""
 
@@ -108,9 +110,10 @@ class Requests:
     """Requests of sessions, answered by a worker: a function of a `Request`, plain or async.
 
     What it returns is the answer. What it raises is tried again as `retry` says, and so is a
-    conflict of what it wrote by `change`; then the request is set aside and its answer is `RequestFailedError`. An attempt that takes longer than `timeout`
-    seconds has failed; a plain function cannot be stopped and goes on, its answer counts no more.
-    Sessions are worked at side by side, `concurrency` at a time. Answers are kept for `keep`
+    conflict of what it wrote by `change`; then the request is set aside and its answer is
+    `RequestFailedError`. An attempt that takes longer than `timeout` seconds has failed; a plain
+    function cannot be stopped and goes on, its answer counts no more. While 200 go on so, requests
+    wait. Sessions are worked at side by side, `concurrency` at a time. Answers are kept for `keep`
     seconds. Queues appear with their first request and cost nothing while they are empty.
 
     With `memory=True` what waits, and what is at work, is kept by `collect` and comes back by
@@ -155,7 +158,8 @@ class Requests:
         self._seen = -1
         self._concurrency = concurrency
         self._pool: ThreadPoolExecutor | None = None
-        self._calls: ThreadPoolExecutor | None = None
+        self._calls: set[Future[Any]] = set()
+        """Calls of the worker, each in a thread; also those that nobody waits for any more."""
         self._background = Background(self._home, "holdfast-requests", LOOK, self._turn, self._end)
 
     @calls()
@@ -164,7 +168,6 @@ class Requests:
         """Begin to work at what waits, until `stop` or the end of the store."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._concurrency, "holdfast-request")
-            self._calls = ThreadPoolExecutor(2 * self._concurrency, "holdfast-worker")
         self._seen = -1
         self._background.start()
 
@@ -179,9 +182,6 @@ class Requests:
             pool.shutdown(wait=True, cancel_futures=True)
         self._leave(list(self._desks))
         self._at_work.clear()  # also of what was never begun
-        if self._calls is not None:
-            self._calls.shutdown(wait=False, cancel_futures=True)
-            self._calls = None
 
     # asking
 
@@ -313,6 +313,9 @@ class Requests:
     def _work(self, session: str) -> None:
         """Work at a session until nothing is left that is due."""
         again, due = inf, None
+        if self._full:
+            self._later(session, LOOK)
+            return
         desk = self._desks.get(session)
         begins = desk is None or desk.lease.over
         try:
@@ -325,7 +328,7 @@ class Requests:
             with desk.lease.fencing():
                 if begins:
                     desk.mailbox.interrupted()  # of whoever held the lease before, and ended
-                while due is None and not self._background._end.is_set():
+                while due is None and not (self._background._end.is_set() or self._full):
                     due = self._next(session, desk)
             again = due if due is not None else 0.0
         except (LeaseHeldError, LeaseLostError):
@@ -337,11 +340,19 @@ class Requests:
         finally:
             if desk is not None:
                 desk.quiet = time.monotonic()
-            with self._lock:
-                self._at_work.discard(session)
-                if again < inf:
-                    self._due[session] = time.monotonic() + again
-            self._background.wake()
+            self._later(session, again)
+
+    @property
+    def _full(self) -> bool:
+        """Whether calls that have no end hold all threads. What waits for one has not failed."""
+        return len(self._calls) >= THREADS + self._concurrency
+
+    def _later(self, session: str, again: float) -> None:
+        with self._lock:
+            self._at_work.discard(session)
+            if again < inf:
+                self._due[session] = time.monotonic() + again
+        self._background.wake()
 
     def _next(self, session: str, desk: _Desk) -> float | None:
         """Answer the next request; None if there may be more, else seconds until it is worth while
@@ -357,17 +368,22 @@ class Requests:
             return inf
         letter, written = mail.letter, None if self._memory else mail
         asked = Request(session, letter.id, letter.content, letter.tries + 1, written)
+        call: Future[Any] = Future()
         with self._lock:
             self._active[f"{session}/{letter.id}"] = asked
+            self._calls.add(call)
+        # No pool: the end of a program would wait for its threads, and some never end.
+        threading.Thread(
+            target=self._call, args=(call, asked), name="holdfast-worker", daemon=True
+        ).start()
         try:
-            assert self._calls is not None
-            answer = self._calls.submit(self._worker, asked).result(self._timeout)
+            answer = call.result(self._timeout)
             page = self._book(session).page(mail.change)
             page.put(f"done/{letter.id}", RequestRecord(answer), ttl=self._keep)
             led(mailbox._done(mail))
         except LeaseLostError:
             raise
-        except Exception as error:
+        except BaseException as error:  # whatever it is, the request has failed
             # A conflict, too: nobody else works at this session, and a worker that writes what it
             # has read would be called for ever. It is tried again later, or set aside.
             led(mailbox._failed(mail, error))
@@ -375,6 +391,16 @@ class Requests:
             with self._lock:
                 self._active.pop(f"{session}/{letter.id}", None)
         return None
+
+    def _call(self, call: Future[Any], asked: Request) -> None:
+        """Let the worker answer; what nobody waits for any more counts no more."""
+        with suppress(InvalidStateError):
+            try:
+                call.set_result(self._worker(asked))
+            except BaseException as error:
+                call.set_exception(error)
+        with self._lock:
+            self._calls.discard(call)
 
     def _leave(self, sessions: list[str]) -> None:
         """Forget sessions that nothing has come of since, in one change; give their leases back."""
