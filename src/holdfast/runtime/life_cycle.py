@@ -229,10 +229,13 @@ class Runtime:
             function, given = getattr(module, USUAL.get(phase, ""), None), []
         if function is None:
             return
-        given = given[: len(signature(function).parameters)]  # it need not take what it is given
+        takes = signature(function).parameters
+        given = given[: len(takes)]  # it need not take what it is given
+        # A thread cannot be stopped from outside: what takes a `timeout` ends before this does.
+        more = {"timeout": self._timeout / 2} if phase == SHUTDOWN and "timeout" in takes else {}
         try:
             async with asyncio.timeout(self._timeout):
-                await _awaited(function(*given))
+                await _awaited(function(*given, **more))
         except Exception as error:
             said = f"failed with {type(error).__name__}: {error}"
             if isinstance(error, TimeoutError):

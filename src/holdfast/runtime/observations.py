@@ -184,10 +184,14 @@ class Observations:
         return found
 
     @ends
-    def stop(self) -> None:
-        """Observe no more, and deliver what waits; subscriptions stay as they are."""
+    def stop(self, *, timeout: float | None = None) -> None:
+        """Observe no more, and deliver what waits; subscriptions stay as they are.
+
+        A `deliver` that has no end within `timeout` seconds is left at its work.
+        """
+        check_seconds(timeout, "timeout")
         self._watch()
-        self._background.stop()
+        self._background.stop(timeout)
 
     def _watch(self, *mine: Callable[[Event], None]) -> None:
         others = [one for one in self._log._watching if one != self._passed]

@@ -16,6 +16,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from concurrent import futures
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -58,6 +59,7 @@ from holdfast.store.inner import (
 from holdfast.store.names.arguments import check_count, check_flag, check_function, check_seconds
 from holdfast.store.names.background import Background
 from holdfast.store.names.face import Steps, calls, ends, faced, here, led, steps, wait, writes
+from holdfast.store.names.threads import LEFT
 from holdfast.store.open import open_core
 from holdfast.store.store import Store
 
@@ -160,6 +162,9 @@ class Requests:
         self._pool: ThreadPoolExecutor | None = None
         self._calls: set[Future[Any]] = set()
         """Calls of the worker, each in a thread; also those that nobody waits for any more."""
+        self._patience: float | None = None
+        """Seconds for what is at work when it is stopped."""
+        self._over = False
         self._background = Background(self._home, "holdfast-requests", LOOK, self._turn, self._end)
 
     @calls()
@@ -168,18 +173,30 @@ class Requests:
         """Begin to work at what waits, until `stop` or the end of the store."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._concurrency, "holdfast-request")
-        self._seen = -1
+        self._seen, self._patience, self._over = -1, None, False
         self._background.start()
 
     @ends
-    def stop(self) -> None:
-        """Take up no more; what is at work has its end, up to its time limit."""
+    def stop(self, *, timeout: float | None = None) -> None:
+        """Take up no more; what is at work has its end, up to its time limit.
+
+        What has not ended after `timeout` seconds is interrupted, and tried again after the next
+        start.
+        """
+        check_seconds(timeout, "timeout")
+        self._patience = timeout
         self._background.stop()
 
     def _end(self) -> None:
         pool, self._pool = self._pool, None
         if pool is not None:
-            pool.shutdown(wait=True, cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)
+            with self._lock:
+                at_work, self._over = [one for one in self._calls if not one.cancelled()], True
+            futures.wait(at_work, self._patience)
+            for call in at_work:
+                call.cancel()
+            pool.shutdown(wait=True)
         self._leave(list(self._desks))
         self._at_work.clear()  # also of what was never begun
 
@@ -372,6 +389,8 @@ class Requests:
         with self._lock:
             self._active[f"{session}/{letter.id}"] = asked
             self._calls.add(call)
+            if self._over:
+                call.cancel()
         # No pool: the end of a program would wait for its threads, and some never end.
         threading.Thread(
             target=self._call, args=(call, asked), name="holdfast-worker", daemon=True
@@ -381,19 +400,22 @@ class Requests:
             page = self._book(session).page(mail.change)
             page.put(f"done/{letter.id}", RequestRecord(answer), ttl=self._keep)
             led(mailbox._done(mail))
-        except LeaseLostError:
-            raise
         except BaseException as error:  # whatever it is, the request has failed
             # A conflict, too: nobody else works at this session, and a worker that writes what it
             # has read would be called for ever. It is tried again later, or set aside.
-            led(mailbox._failed(mail, error))
+            if (
+                not call.cancelled()
+            ):  # else interrupted by the end: the next to take it up counts it
+                led(mailbox._failed(mail, error))
         finally:
+            call.cancel()
             with self._lock:
                 self._active.pop(f"{session}/{letter.id}", None)
         return None
 
     def _call(self, call: Future[Any], asked: Request) -> None:
         """Let the worker answer; what nobody waits for any more counts no more."""
+        LEFT.set(call)
         with suppress(InvalidStateError):
             try:
                 call.set_result(self._worker(asked))
