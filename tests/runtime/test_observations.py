@@ -105,7 +105,7 @@ def test_both_agents_must_exist(world: World) -> None:
         with pytest.raises(MissingError, match="has no entity nobody"):
             world.observations.subscribe(observer, target)
     assert world.observations.list() == []
-    assert world.entities.count(module.TYPE) == 0
+    assert world.entities.count(module.SUBSCRIPTION) == 0
 
 
 MATCHES: list[tuple[dict[str, Any], list[int]]] = [
@@ -200,7 +200,7 @@ def test_filters_are_asked_in_their_order(world: World, monkeypatch: pytest.Monk
 def test_a_filter_that_nobody_understands_is_refused(world: World, filter: Any) -> None:
     with pytest.raises(InvalidInputError):
         world.observations.subscribe("critic", "writer", filter=filter)
-    assert world.entities.count(module.TYPE) == 0
+    assert world.entities.count(module.SUBSCRIPTION) == 0
 
 
 @pytest.mark.spec("S111", "S117", "S118", "S119", "S121")
@@ -255,7 +255,26 @@ def test_subscriptions_end_with_either_agent(place: Place) -> None:
     again = World(place.open())
     again.entities.delete("other")
     assert Observations(again.entities, again.log).start() == 0, "gone while nobody looked"
-    assert again.entities.count(module.TYPE) == 0
+    assert again.entities.count(module.SUBSCRIPTION) == 0
+
+
+def test_an_agent_made_again_is_not_observed_by_what_was_said_of_the_one_before(
+    store: sync.Store,
+) -> None:
+    world = World(store)
+    for observer in ("critic", "writer"):
+        world.observations.subscribe(observer, "writer")
+    kept = world.observations.subscribe("critic", "other")
+    Entities(store.custom("fleet")).delete("writer")  # by whomever
+    assert [one.id for one in world.entities.query(module.SUBSCRIPTION).items] == [kept]
+    assert {one.from_id for one in world.entities.relationships()} == {kept}
+    world.entities.create("agent", id="writer")
+    world.does("tool:call", n=1)
+    world.does("tool:call", agent="other", n=2)
+    assert world.seen() == [2]
+    assert [one["id"] for one in world.observations.list()] == [kept]
+    world.entities.unrelate(kept, "target", "other")  # as if killed before that was written
+    assert Observations(world.entities, world.log).start() == 0
 
 
 def test_what_is_no_subscription_is_not_ended(world: World) -> None:

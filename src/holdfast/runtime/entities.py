@@ -31,6 +31,7 @@ from holdfast.runtime.runtime_records import (
     ENTITIES,
     LINKED,
     RELATIONS,
+    SUBSCRIPTION,
     EntityRecord,
     RelationRecord,
     iso,
@@ -204,13 +205,15 @@ class Entities:
         id = check_id(id)
         check_flag(restrict, "restrict")
 
-        def note(page: BookPage[EntityRecord]) -> bool:
+        def note(page: BookPage[EntityRecord], id: str = id) -> bool:
             # First what a relationship would change that comes meanwhile, then those that are
             # there: so none is overlooked, and none stays behind.
             page.change.exists(LINKED.prefix + id)
             if not page.exists(id):
                 return False
             relations = page.beside(self._relations)
+            page.delete(id)
+            page.change.delete(LINKED.prefix + id)
             for one in self._near(id, "both"):
                 if restrict and one.to_id == id:
                     raise StillNeededError(
@@ -218,8 +221,8 @@ class Entities:
                         "first, or the entity without restrict"
                     )
                 relations.delete(f"{one.from_id}/{one.type}/{one.to_id}")
-            page.delete(id)
-            page.change.delete(LINKED.prefix + id)
+                if one.to_id == id and is_subscription(self, one.from_id):
+                    note(page, one.from_id)
             return True
 
         return self._entities.step(note, reason="entity deleted")
@@ -542,6 +545,12 @@ def fits(properties: Mapping[str, Any], name: str, condition: Any) -> bool:
 def _drawn(type: str) -> str:
     """An id that is most likely free. Not of `secrets`: that gives way to other threads."""
     return f"{type}_{_random.getrandbits(32):08x}"
+
+
+def is_subscription(entities: Entities, id: str) -> bool:
+    """Whether an id is that of a subscription; those are `sub_` and more."""
+    found = entities._entities.get(id) if id.startswith("sub_") else None
+    return found is not None and found.type == SUBSCRIPTION
 
 
 def check_id(id: Any) -> str:

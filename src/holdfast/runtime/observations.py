@@ -25,16 +25,16 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, ValidationError, convert, field
 
-from holdfast.errors import InvalidInputError
+from holdfast.errors import HoldfastError, InvalidInputError
 from holdfast.hooks.breaker import Breaker, BreakerSettings
-from holdfast.runtime.entities import Entities, Entity, check_id
+from holdfast.runtime.entities import Entities, Entity, check_id, is_subscription
 from holdfast.runtime.events import Event, Events
+from holdfast.runtime.runtime_records import SUBSCRIPTION
 from holdfast.store.names.arguments import check_count, check_seconds
 from holdfast.store.names.background import Background
 from holdfast.store.names.face import calls, ends, faced, writes
 from holdfast.store.names.patterns import Expression, Patterns
 
-TYPE = "observation_subscription"
 MOST_QUERIED = 1000
 QUEUE, BATCH, INTERVAL = 1000, 10, 0.1
 BREAKER = BreakerSettings(failures=5, window=300.0, open=60.0)
@@ -164,17 +164,14 @@ class Observations:
     @calls()
     @writes
     def start(self) -> int:
-        """Bring back the subscriptions that are kept, and observe; how many there are.
-
-        Those of agents that are no more end.
-        """
+        """Bring back the subscriptions that are kept, and observe; how many there are."""
         found = 0
-        for entity in self._entities.query(TYPE, limit=None).items:
-            info = ObserverInfo(entity.id, **entity.properties)
-            if self._entities.exists(info.observer) and self._entities.exists(info.target):
-                self._add(info)
+        kept = self._entities.query(SUBSCRIPTION, limit=None, include=["relationships"])
+        for entity in kept.items:
+            if len(entity.relationships) >= 2:
+                self._add(ObserverInfo(entity.id, **entity.properties))
                 found += 1
-            else:
+            else:  # half made, when its process was killed
                 self._entities.delete(entity)
         self._watch(self._passed)
         if self._deliver is not None:
@@ -219,7 +216,7 @@ class Observations:
             self._entities.get(id)  # both must be there
         told |= {"events": list(Patterns(events).texts), "filter": dict(filter or {})}
         info = ObserverInfo(f"sub_{secrets.token_hex(6)}", **told)
-        made = self._entities.create(TYPE, told, id=info.id)
+        made = self._entities.create(SUBSCRIPTION, told, id=info.id)
         for role in ("observer", "target"):
             self._entities.relate(made, role, told[role])
         self._add(info)
@@ -231,8 +228,7 @@ class Observations:
         with self._lock:
             for known in self._by_target.values():
                 known.pop(id, None)
-        kept = self._entities._entities.get(check_id(id))
-        return kept is not None and kept.type == TYPE and self._entities.delete(id)
+        return is_subscription(self._entities, check_id(id)) and self._entities.delete(id)
 
     @writes
     def ended(self, agent: str | Entity) -> int:
@@ -293,7 +289,19 @@ class Observations:
         now = time.monotonic()
         with self._lock:  # limiters count, and several threads emit
             known = self._by_target.get(target, {}).values()
-            return [one for one in known if one.wants(name, data, now)]
+            some = [one for one in known if one.wants(name, data, now)]
+        return [one for one in some if self._there(one)]
+
+    def _there(self, info: ObserverInfo) -> bool:
+        """Whether a subscription is still kept: it goes with its agents, whoever deletes them."""
+        try:
+            there = self._entities.exists(info.id)
+        except HoldfastError:  # nobody knows just now, and who emits an event is not to fail
+            return True
+        if not there:
+            with self._lock:
+                self._by_target[info.target].pop(info.id, None)
+        return there
 
     def _tell(
         self, info: ObserverInfo, what: str, id: str, name: str, data: Any, **more: Any
@@ -419,6 +427,7 @@ class Observations:
             {name: getattr(one, name) for name in shown}
             for one in self._infos()
             if observer in (None, one.observer) and target in (None, one.target)
+            if self._there(one)
         ]
 
 

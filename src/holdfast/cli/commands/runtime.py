@@ -19,8 +19,9 @@ from holdfast.errors import InvalidInputError
 from holdfast.runtime.entities import Entities
 from holdfast.runtime.events import Events
 from holdfast.runtime.life_cycle import Runtime, answers_of, known_of, name_of, plain_of
-from holdfast.runtime.observations import TYPE, Observations
+from holdfast.runtime.observations import Observations
 from holdfast.runtime.queue import Queue
+from holdfast.runtime.runtime_records import SUBSCRIPTION
 from holdfast.store.inner import json
 
 _RELATION = "from=from_id, type, to=to_id, metadata, created=created_at_iso"
@@ -133,7 +134,7 @@ def observe() -> None:
 def list_observations(session: Session, scope: str) -> None:
     """Subscriptions that are kept among the entities of a scope."""
     with session.view(scope, None) as view:
-        found = Entities(view).query(TYPE, limit=None).items
+        found = Entities(view).query(SUBSCRIPTION, limit=None).items
     rows = [{"id": one.id, **one.properties} for one in found]
     columns = "subscription=id, observer, target, events, filter"
     session.table("observations", rows, columns, about={"scope": scope})
