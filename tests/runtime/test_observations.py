@@ -408,6 +408,11 @@ def test_events_about_observations_are_not_observed(world: World) -> None:
 def test_made_from_what_it_is_made_of(world: World) -> None:
     with pytest.raises(InvalidInputError, match="same face"):
         Observations(world.entities, "log")  # type: ignore[arg-type]
+
+    async def deliver(observer: str, events: Any) -> None: ...
+
+    with pytest.raises(InvalidInputError, match="async def"):
+        Observations(world.entities, world.log, deliver=deliver)
     assert isinstance(next(iter(world.observations._infos()), None), ObserverInfo | None)
 
 

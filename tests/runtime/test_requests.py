@@ -240,6 +240,18 @@ def test_an_async_worker_in_an_event_loop(plain: Place) -> None:
     asyncio.run(main())
 
 
+def test_an_async_worker_that_nobody_awaits_is_refused(store: sync.Store) -> None:
+    async def worker(request: Request) -> None: ...
+
+    with pytest.raises(InvalidInputError, match="async def"):
+        Requests(store, worker)
+    requests = Requests(store, lambda one: worker(one))
+    requests.start()
+    with pytest.raises(RequestFailedError, match="NotRunError"):
+        requests.result(requests.submit("s", 1), timeout=30)
+    requests.stop()
+
+
 @pytest.mark.spec("S61")
 def test_answered_exactly_once_with_what_it_writes(store: sync.Store) -> None:
     def worker(request: Request) -> Any:

@@ -30,7 +30,7 @@ from holdfast.hooks.breaker import Breaker, BreakerSettings
 from holdfast.runtime.entities import Entities, Entity, check_id, is_subscription
 from holdfast.runtime.events import Event, Events
 from holdfast.runtime.runtime_records import SUBSCRIPTION
-from holdfast.store.names.arguments import check_count, check_seconds
+from holdfast.store.names.arguments import check_count, check_plain_function, check_seconds, ran
 from holdfast.store.names.background import Background
 from holdfast.store.names.face import calls, ends, faced, writes
 from holdfast.store.names.patterns import Expression, Patterns
@@ -148,6 +148,8 @@ class Observations:
     ) -> None:
         if not isinstance(entities, Entities) or not isinstance(log, Events):
             raise InvalidInputError("Observations takes Entities and Events of the same face")
+        if deliver is not None:
+            check_plain_function(deliver, "deliver")
         self.dropped = 0
         """Events that were observed and not delivered: the queue was full, or the breaker open."""
         self.breaker = Breaker(BREAKER)
@@ -331,7 +333,7 @@ class Observations:
             for observer in dict.fromkeys(name for name, _ in some):
                 events = [event for name, event in some if name == observer]
                 try:
-                    deliver(observer, events)
+                    ran(deliver(observer, events), "deliver")
                 except Exception:  # an observer that fails keeps no other from being told
                     self.breaker.failure()
                     self.dropped += len(events)

@@ -56,7 +56,13 @@ from holdfast.store.inner import (
     own_step,
     taken,
 )
-from holdfast.store.names.arguments import check_count, check_flag, check_function, check_seconds
+from holdfast.store.names.arguments import (
+    check_count,
+    check_flag,
+    check_plain_function,
+    check_seconds,
+    ran,
+)
 from holdfast.store.names.background import Background
 from holdfast.store.names.face import Steps, calls, ends, faced, here, led, steps, wait, writes
 from holdfast.store.names.threads import LEFT
@@ -136,7 +142,7 @@ class Requests:
     ) -> None:
         if not isinstance(store, Store):
             raise InvalidInputError("Requests takes an open store of the same face")
-        check_function(worker, "worker")
+        check_plain_function(worker, "worker")
         check_count(concurrency, "concurrency", 1)
         check_seconds(timeout, "timeout")
         self._keep = check_ttl(keep, "keep") / 1e6
@@ -418,7 +424,7 @@ class Requests:
         LEFT.set(call)
         with suppress(InvalidStateError):
             try:
-                call.set_result(self._worker(asked))
+                call.set_result(ran(self._worker(asked), "worker"))
             except BaseException as error:
                 call.set_exception(error)
         with self._lock:
