@@ -107,9 +107,15 @@ class Request:
 
     @property
     def change(self) -> ScopedChange:
-        """Writes to the session's state, in the same commit as the answer: done once, or not."""
+        """Writes to the session's state, in the same commit as the answer: done once, or not.
+
+        A request with `memory=True` has none.
+        """
         if self._mail is None:
-            raise InvalidInputError("a request in memory has no change; leave out memory=True")
+            raise InvalidInputError(
+                "a request in memory has no change, for its answer is not committed; leave out "
+                "memory=True, or write to store.session(request.session) itself"
+            )
         return self._mail.change
 
 
@@ -125,7 +131,8 @@ class Requests:
     seconds. Queues appear with their first request and cost nothing while they are empty.
 
     With `memory=True` what waits, and what is at work, is kept by `collect` and comes back by
-    `restore`: give it to `Runtime` or `ShutdownCheckpoints`. A killed process loses it.
+    `restore`: give it to `Runtime` or `ShutdownCheckpoints`. A killed process loses it. There is no
+    `request.change` then.
     """
 
     @calls("worker")
