@@ -209,6 +209,21 @@ def test_a_worker_or_an_observer_without_an_end_keeps_no_daemon_from_ending(
     assert told == [(0, ["begun", "ended"]), (0, ["2", "ended"])]
 
 
+def test_what_can_be_no_module_is_refused_and_so_is_a_second_entry(plain: Place) -> None:
+    async def main(store: holdfast.Store) -> None:
+        for one in (None, Recorder, "fleet"):
+            with pytest.raises(InvalidInputError, match="a module is an object"):
+                Runtime(store, [one])
+        runtime = Runtime(store)
+        async with runtime:
+            with pytest.raises(InvalidInputError, match="entered once"):
+                await runtime.__aenter__()
+        with pytest.raises(InvalidInputError, match="entered once"):
+            await runtime.__aenter__()
+
+    run(plain, main)
+
+
 def test_a_start_that_takes_too_long_or_is_cancelled_is_ended(plain: Place) -> None:
     async def main(store: holdfast.Store) -> None:
         class Stuck(Recorder):

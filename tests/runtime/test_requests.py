@@ -263,7 +263,7 @@ def test_answered_exactly_once_with_what_it_writes(store: sync.Store) -> None:
     with working(store, worker) as requests:
         assert requests.result(requests.submit("s", "hello"), timeout=30) == 3
     assert store.session("s").get("talk") == ["hello"], "nothing of a failed attempt"
-    with pytest.raises(InvalidInputError, match="leave out memory=True, or write to store.session"):
+    with pytest.raises(InvalidInputError, match="leave out memory=True, or write"):
         _ = Request("s", "r", 1, 1, None).change
 
 

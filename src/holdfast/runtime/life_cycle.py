@@ -147,7 +147,8 @@ class Runtime:
     Phases run in order: `system:startup` of each module, in the order given; `system:context`, with
     what they share; `system:ready` when all are; only then is restored what shutdown kept.
     `system:shutdown` goes the other way round. A module that fails to start, or takes longer than
-    `timeout` seconds, stops the start with its name, and those that had begun are ended.
+    `timeout` seconds, stops the start with its name, and those that had begun are ended. A plain
+    method that blocks holds up all, also its own time limit.
     """
 
     def __init__(self, store: Store, modules: Iterable[Any] = (), *, timeout: float = 30.0) -> None:
@@ -156,6 +157,9 @@ class Runtime:
         check_seconds(timeout, "timeout")
         self.store = store
         self.modules: tuple[Any, ...] = tuple(listed(modules, "modules"))
+        for module in self.modules:
+            if module is None or isinstance(module, type | str):
+                raise InvalidInputError(f"a module is an object that was made, not {module!r}")
         self.shared: dict[str, Any] = {"store": store, "runtime": self}
         """What `system:context` hands to all modules; they may add to it in `startup`."""
         self.phase = ""
@@ -199,6 +203,8 @@ class Runtime:
     # phases
 
     async def __aenter__(self) -> Self:
+        if self.phase:
+            raise InvalidInputError("a runtime is entered once; make another one")
         try:
             for phase in (STARTUP, CONTEXT, READY):
                 self.phase = phase
