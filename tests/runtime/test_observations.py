@@ -195,6 +195,8 @@ def test_filters_are_asked_in_their_order(world: World, monkeypatch: pytest.Monk
         {"content_match": {"field": "a", "pattern": "(a+)+$"}},
         {"content_match": {"field": "a", "pattern": "("}},
         {"exclude": "x" * 300},
+        [1],
+        "exclude",
     ],
 )
 def test_a_filter_that_nobody_understands_is_refused(world: World, filter: Any) -> None:

@@ -30,7 +30,13 @@ from holdfast.hooks.breaker import Breaker, BreakerSettings
 from holdfast.runtime.entities import Entities, Entity, check_id, is_subscription
 from holdfast.runtime.events import Event, Events
 from holdfast.runtime.runtime_records import SUBSCRIPTION
-from holdfast.store.names.arguments import check_count, check_plain_function, check_seconds, ran
+from holdfast.store.names.arguments import (
+    by_name,
+    check_count,
+    check_plain_function,
+    check_seconds,
+    ran,
+)
 from holdfast.store.names.background import Background
 from holdfast.store.names.face import calls, ends, faced, writes
 from holdfast.store.names.patterns import Expression, Patterns
@@ -216,7 +222,7 @@ class Observations:
         told: dict[str, Any] = {"observer": check_id(observer), "target": check_id(target)}
         for id in told.values():
             self._entities.get(id)  # both must be there
-        told |= {"events": list(Patterns(events).texts), "filter": dict(filter or {})}
+        told |= {"events": list(Patterns(events).texts), "filter": by_name(filter, "filter")}
         info = ObserverInfo(f"sub_{secrets.token_hex(6)}", **told)
         made = self._entities.create(SUBSCRIPTION, told, id=info.id)
         for role in ("observer", "target"):
