@@ -137,6 +137,8 @@ def test_bad_events_are_refused_at_once(log: Events) -> None:
     assert log.query() == []
     with pytest.raises(InvalidInputError, match="same face"):
         Events("x")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="not by SQL"):
+        log.query("SELECT * FROM events")
 
 
 def test_data_are_the_same_from_the_ring_and_from_the_store(log: Events) -> None:

@@ -574,17 +574,18 @@ def test_bad_input(store: sync.Store, given: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError):
         Requests(store, plus, **given)
     requests = Requests(store, plus)
-    for call in (
-        lambda: Requests(store, "worker"),  # type: ignore[arg-type]
-        lambda: Requests(store.agent("a"), plus),  # type: ignore[arg-type]
-        lambda: requests.submit("a/b", 1),
-        lambda: requests.submit("", 1),
-        lambda: requests.submit("s", 1, id="a/b"),
-        lambda: requests.waiting(5),  # type: ignore[arg-type]
-        lambda: requests.result("s/r", timeout=-1),
-        lambda: requests.result("r", timeout=1),
-    ):
-        with pytest.raises(InvalidInputError):
+    calls: list[tuple[str, Callable[[], Any]]] = [
+        ("worker", lambda: Requests(store, "worker")),  # type: ignore[arg-type]
+        ("open store", lambda: Requests(store.agent("a"), plus)),  # type: ignore[arg-type]
+        ("a session", lambda: requests.submit("a/b", 1)),
+        ("a session", lambda: requests.submit("", 1)),
+        ("the id of a request", lambda: requests.submit("s", 1, id="a/b")),
+        ("a session", lambda: requests.waiting(5)),  # type: ignore[arg-type]
+        ("timeout", lambda: requests.result("s/r", timeout=-1)),
+        ("a ticket, SESSION/ID", lambda: requests.result("r", timeout=1)),
+    ]
+    for words, call in calls:
+        with pytest.raises(InvalidInputError, match=words):
             call()
     with pytest.raises(holdfast.HoldfastError):
         requests.submit("s", object())

@@ -114,10 +114,12 @@ class Entities:
 
     They are part of the state: a checkpoint, a fork, a restore and an erasure take them along.
     Entities are given by their ids, or as what `create` and `get` returned. Ids are text of 1 to
-    200 characters without a slash.
+    200 characters without a slash, a backslash and two dots in a row.
     """
 
     def __init__(self, state: View) -> None:
+        if not isinstance(state, View):
+            raise InvalidInputError("Entities takes a state of the same face: store.custom(...)")
         self._entities = Book(state, ENTITIES, EntityRecord)
         self._relations = Book(state, RELATIONS, RelationRecord)
         self._state = state
@@ -553,10 +555,12 @@ def is_subscription(entities: Entities, id: str) -> bool:
     return found is not None and found.type == SUBSCRIPTION
 
 
-def check_id(id: Any) -> str:
-    """The id of an entity, if it can be one."""
+def check_id(id: Any, what: str = "the id of an entity") -> str:
+    """An id that is part of a key, if it can be one; an entity's own."""
     id = id.id if isinstance(id, Entity) else id
-    check_name(id, "the id of an entity", 200)
+    check_name(id, what, 200)
+    if ".." in id or "\\" in id:
+        raise InvalidInputError(f"{what} has no '..' and no backslash")
     return str(id)
 
 

@@ -354,6 +354,8 @@ class Events:
         """
         check_limit(limit)
         check_flag(reverse, "reverse")
+        if str(patterns).upper().startswith("SELECT "):
+            raise InvalidInputError("events are asked for by patterns and filters, not by SQL")
         fit = Patterns(patterns).fit
         low, high = _seconds(since, 0.0), _seconds(until, FAR)
 

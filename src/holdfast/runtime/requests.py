@@ -222,8 +222,8 @@ class Requests:
 
         Under an `id` it is one request, however often it is submitted.
         """
-        session = check_id(session)
-        id = check_id(id) if id is not None else secrets.token_hex(8)
+        session = check_id(session, "a session")
+        id = check_id(id, "the id of a request") if id is not None else secrets.token_hex(8)
         self._post(session, id, content)
         with self._lock:
             self._due[session] = 0.0
@@ -267,7 +267,8 @@ class Requests:
         `RequestFailedError` if it has failed for good.
         """
         check_seconds(timeout, "timeout")
-        session, id = map(check_id, str(ticket).rpartition("/")[::2])
+        parts = str(ticket).rpartition("/")[::2]
+        session, id = (check_id(one, "each part of a ticket, SESSION/ID,") for one in parts)
         end = time.monotonic() + (timeout if timeout is not None else inf)
         book, mailbox = self._book(session), self._mailbox(session)
 
@@ -301,7 +302,7 @@ class Requests:
 
     def waiting(self, session: str) -> list[Letter]:
         """Requests of a session that are not answered yet, also the one at work, which is first."""
-        return self._mailbox(check_id(session)).waiting()
+        return self._mailbox(check_id(session, "a session")).waiting()
 
     def sessions(self) -> list[str]:
         """Sessions that have requests which are not answered."""
