@@ -520,6 +520,22 @@ def test_a_correlation_chain_has_its_order_types_and_duration(
     assert (empty.events, empty.duration_ms, empty.event_types) == ((), 0.0, ())
 
 
+def test_a_chain_has_its_order_by_a_clock_that_jumps_back(place: Place, hands: Hands) -> None:
+    store = place.open(clock=hands.clock)
+    log, other = Events(store), Events(store)
+    for n in range(3):
+        log.emit("x", {"n": n}, correlation="run")
+        hands.wall += 5 if n == 0 else -3600
+    assert numbers(log.chain("run").events) == [0, 1, 2]
+    assert log.chain("run").duration_ms == 0
+    other.emit("x", {"n": 3}, correlation="run")
+    other.flush()
+    hands.wall += 10_000
+    log.emit("x", {"n": 4}, correlation="run")
+    assert numbers(log.chain("run").events) == [3, 0, 1, 2, 4], "of another process by its time"
+    assert log.chain("run").duration_ms > 0
+
+
 @pytest.mark.spec("X33")
 def test_events_of_a_session(place: Place) -> None:
     log = Events(place.open(), batch=3)
