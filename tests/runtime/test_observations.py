@@ -249,8 +249,7 @@ def test_subscriptions_end_with_either_agent(place: Place) -> None:
     third = world.observations.subscribe("critic", "other")
     world.does("agent:terminated")
     assert [one["id"] for one in world.observations.list()] == [third]
-    assert not world.entities.exists(first)
-    assert not world.entities.exists(second)
+    until(lambda: not world.entities.exists(first) and not world.entities.exists(second))
     [told] = world.log.query("observation:target_terminated")
     assert told.data == {"observer": "critic", "target": "writer", "subscription": first}
     world.entities.delete("other")

@@ -178,7 +178,7 @@ class Entities:
         def note(parts: ChangeParts) -> Steps[dict[str, EntityRecord]]:
             return (yield look(self._state, noted, parts))  # type: ignore[no-any-return]
 
-        if PAIRS not in self._reader.declared().all:
+        if PAIRS not in (yield look(self._state, self._reader.declared)).all:
             yield write(declare, handle_of(self._state), (PAIRS, ENDS))
         made = yield from own_steps(self._state, note, reason="entities created")
         return [self._shown(id, record) for id, record in made.items()]

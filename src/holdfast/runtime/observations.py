@@ -165,6 +165,8 @@ class Observations:
         self._by_target: dict[str, dict[str, ObserverInfo]] = {}
         self._lock = threading.Lock()
         self._queue: deque[tuple[str, Event]] = deque()
+        self._ended: deque[str] = deque()
+        self._doubtful: deque[ObserverInfo] = deque()
         self._background = Background(
             log._core, "holdfast-observations", INTERVAL, self._delivered, self._delivered
         )
@@ -182,8 +184,7 @@ class Observations:
             else:  # half made, when its process was killed
                 self._entities.delete(entity)
         self._watch(self._passed)
-        if self._deliver is not None:
-            self._background.start()
+        self._background.start()
         self._log.emit("observation:restored", {"count": found})
         self._log.emit("observation:ready", {"subscriptions": found})
         return found
@@ -242,14 +243,18 @@ class Observations:
     def ended(self, agent: str | Entity) -> int:
         """End all subscriptions of an agent that is no more; how many. Those that observed it are
         told by `observation:target_terminated`. The event `agent:terminated` does the same."""
-        agent, gone = check_id(agent), 0
-        for info in self._infos():
-            if agent in (info.observer, info.target):
-                gone += self.unsubscribe(info.id)
-                if agent == info.target:
-                    told = {"observer": info.observer, "target": agent, "subscription": info.id}
-                    self._log.emit("observation:target_terminated", told)
-        return gone
+        return sum(self.unsubscribe(one) for one in self._forgotten(check_id(agent)))
+
+    def _forgotten(self, agent: str) -> list[str]:
+        """Observe no more for, or of, an agent; the ids of subscriptions that are to be deleted."""
+        found = [one for one in self._infos() if agent in (one.observer, one.target)]
+        for info in found:
+            with self._lock:
+                self._by_target[info.target].pop(info.id, None)
+            if agent == info.target:
+                told = {"observer": info.observer, "target": agent, "subscription": info.id}
+                self._log.emit("observation:target_terminated", told)
+        return [info.id for info in found]
 
     def _add(self, info: ObserverInfo) -> None:
         with self._lock:
@@ -271,7 +276,8 @@ class Observations:
             self._tell(info, "observe:begin", id, name, event.data, stripped=gone)
             self._tell(info, "observe:end", id, name, event.data, stripped=gone)
         if name == "agent:terminated":
-            self.ended(source)
+            self._ended.extend(self._forgotten(source))  # who emits waits for no commit
+            self._background.wake()
 
     @contextmanager
     def observing(
@@ -298,7 +304,10 @@ class Observations:
         with self._lock:  # limiters count, and several threads emit
             known = self._by_target.get(target, {}).values()
             some = [one for one in known if one.wants(name, data, now)]
-        return [one for one in some if self._there(one)]
+        if self._log._core.storage.limits.embedded:
+            return [one for one in some if self._there(one)]
+        self._doubtful.extend(some)  # that takes long, and whoever emits an event does not wait
+        return some
 
     def _there(self, info: ObserverInfo) -> bool:
         """Whether a subscription is still kept: it goes with its agents, whoever deletes them."""
@@ -328,7 +337,12 @@ class Observations:
             self._background.wake()
 
     def _delivered(self) -> None:
-        """Deliver what waits, a batch at a time."""
+        """Deliver what waits, a batch at a time; before, delete what has ended."""
+        while self._doubtful:
+            self._there(self._doubtful.popleft())
+        while self._ended:
+            self.unsubscribe(self._ended[0])
+            self._ended.popleft()
         deliver = self._deliver
         while self._queue and deliver is not None:
             with self._lock:

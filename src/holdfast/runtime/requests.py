@@ -52,6 +52,7 @@ from holdfast.store.inner import (
     handle_of,
     keep,
     lease_name,
+    look,
     own_change,
     own_step,
     taken,
@@ -276,11 +277,17 @@ class Requests:
             aside = (one for one in mailbox.set_aside() if one.id == id)
             return book.get(f"done/{id}") or next(aside, None)
 
-        while (found := answer()) is None:
+        def settled() -> bool:
+            return lanes.count != seen
+
+        lanes, state = self._core.lanes, self._store.session(session)
+        seen = lanes.count
+        while (found := (yield look(state, answer))) is None:
             left = end - time.monotonic()
             if left <= 0:
                 raise TimeoutError(f"{ticket} was not answered in time")
-            yield wait(self._core.lanes.bell, lambda: answer() is not None, min(left, LOOK))
+            yield wait(lanes.bell, settled, min(left, LOOK))
+            seen = lanes.count
         if isinstance(found, Letter):
             error = found.kind or found.error
             raise RequestFailedError(
