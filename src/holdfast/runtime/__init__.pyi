@@ -33,7 +33,7 @@ class Entities:
 
     They are part of the state: a checkpoint, a fork, a restore and an erasure take them along.
     Entities are given by their ids, or as what `create` and `get` returned. Ids are text of 1 to
-    200 characters without a slash.
+    200 characters without a slash, a backslash and two dots in a row.
     """
     def __init__(self, state: View) -> None: ...
     async def create(
@@ -218,10 +218,7 @@ class Observations:
         deliver: Callable[[str, list[Event]], Any] | None = None,
     ) -> None: ...
     async def start(self) -> int:
-        """Bring back the subscriptions that are kept, and observe; how many there are.
-
-        Those of agents that are no more end.
-        """
+        """Bring back the subscriptions that are kept, and observe; how many there are."""
     async def stop(self, *, timeout: float | None = None) -> None:
         """Observe no more, and deliver what waits; subscriptions stay as they are.
 
@@ -323,7 +320,8 @@ class Requests:
     seconds. Queues appear with their first request and cost nothing while they are empty.
 
     With `memory=True` what waits, and what is at work, is kept by `collect` and comes back by
-    `restore`: give it to `Runtime` or `ShutdownCheckpoints`. A killed process loses it.
+    `restore`: give it to `Runtime` or `ShutdownCheckpoints`. A killed process loses it. There is no
+    `request.change` then.
     """
     def __init__(
         self,

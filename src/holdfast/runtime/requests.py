@@ -440,7 +440,7 @@ class Requests:
         with suppress(InvalidStateError):
             try:
                 call.set_result(ran(self._worker(asked), "worker"))
-            except BaseException as error:
+            except BaseException as error:  # told to who waits, for it ends no thread of his
                 call.set_exception(error)
         with self._lock:
             self._calls.discard(call)
