@@ -127,6 +127,8 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
         with pytest.raises(InvalidInputError, match="is no folder"):
             kind(tmp_path / "file")
+        with pytest.raises(InvalidInputError, match="a folder is a path, not NoneType"):
+            kind(None)  # type: ignore[arg-type]
 
 
 def write(path: Path, text: str) -> Path:

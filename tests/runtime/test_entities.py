@@ -611,11 +611,13 @@ def test_updates_beside_many_writers_all_arrive(plain: Place) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("id", ["a/b", "", "x" * 201, 5, None, "a\n"])
-def test_ids_that_cannot_be(entities: Entities, id: Any) -> None:
+@pytest.mark.parametrize("id", ["a/b", "", "x" * 201, 5, None, "a\n", "..", "a\\b"])
+def test_ids_that_cannot_be(store: sync.Store, entities: Entities, id: Any) -> None:
     for call in (entities.get, entities.delete, entities.exists, entities.traverse):
-        with pytest.raises(InvalidInputError):
+        with pytest.raises(InvalidInputError, match="the id of an entity"):
             call(id)
+    with pytest.raises(InvalidInputError, match="Entities takes a state"):
+        Entities(store)  # type: ignore[arg-type]
     if id is not None:
         with pytest.raises(InvalidInputError):
             entities.create("t", id=id)

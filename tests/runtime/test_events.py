@@ -137,6 +137,8 @@ def test_bad_events_are_refused_at_once(log: Events) -> None:
     assert log.query() == []
     with pytest.raises(InvalidInputError, match="same face"):
         Events("x")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="not by SQL"):
+        log.query("SELECT * FROM events")
 
 
 def test_data_are_the_same_from_the_ring_and_from_the_store(log: Events) -> None:
@@ -516,6 +518,22 @@ def test_a_correlation_chain_has_its_order_types_and_duration(
     assert chain.duration_ms == pytest.approx(1000)
     empty = log.chain("nothing")
     assert (empty.events, empty.duration_ms, empty.event_types) == ((), 0.0, ())
+
+
+def test_a_chain_has_its_order_by_a_clock_that_jumps_back(place: Place, hands: Hands) -> None:
+    store = place.open(clock=hands.clock)
+    log, other = Events(store), Events(store)
+    for n in range(3):
+        log.emit("x", {"n": n}, correlation="run")
+        hands.wall += 5 if n == 0 else -3600
+    assert numbers(log.chain("run").events) == [0, 1, 2]
+    assert log.chain("run").duration_ms == 0
+    other.emit("x", {"n": 3}, correlation="run")
+    other.flush()
+    hands.wall += 10_000
+    log.emit("x", {"n": 4}, correlation="run")
+    assert numbers(log.chain("run").events) == [3, 0, 1, 2, 4], "of another process by its time"
+    assert log.chain("run").duration_ms > 0
 
 
 @pytest.mark.spec("X33")

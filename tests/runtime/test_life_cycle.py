@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -160,6 +162,74 @@ def test_a_module_that_does_not_end_keeps_no_other_from_ending(plain: Place) -> 
             async with Runtime(store, modules, timeout=0.2):
                 pass
         assert told[-3:] == ORDER[-3:]
+
+    run(plain, main)
+
+
+HANGING = """
+import asyncio, sys, threading
+import holdfast
+from holdfast.agents import RetryPolicy
+from holdfast.runtime import Entities, Events, Observations, Requests, Runtime
+url, kind = sys.argv[1:]
+def plain(request):
+    if request.attempt == 1:
+        print("begun", flush=True)
+        threading.Event().wait()
+    return request.attempt
+async def waits(request):
+    if request.attempt == 1:
+        print("begun", flush=True)
+        await asyncio.sleep(3600)
+    return request.attempt
+async def main():
+    async with holdfast.open(url) as store:
+        entities, log = Entities(store.custom("fleet")), Events(store)
+        never = lambda *_: threading.Event().wait()
+        worker = {"plain": plain, "async": waits}[kind]
+        requests = Requests(store, worker, retry=RetryPolicy(delay=0.01))
+        observations = Observations(entities, log, deliver=never)
+        async with Runtime(store, [entities, log, requests, observations], timeout=1):
+            for id in "ab":
+                if not await entities.exists(id):
+                    await entities.create("agent", id=id)
+            await observations.subscribe("a", "b")
+            log.emit("tool:call", {"agent_id": "b"})
+            ticket = await requests.submit("s", 1, id="r")
+            try:
+                print(await requests.result(ticket, timeout=1), flush=True)
+            except TimeoutError:
+                pass
+    print("ended", flush=True)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_a_worker_or_an_observer_without_an_end_keeps_no_daemon_from_ending(
+    tmp_path: Path, kind: str
+) -> None:
+    """What was under way is tried again after the next start."""
+    place, told = Place("sqlite", tmp_path, sealed=False), []
+    for _ in range(2):
+        words = [sys.executable, "-c", HANGING, place.url, kind]
+        done = subprocess.run(words, env=place.environment(), capture_output=True, timeout=60)
+        told.append((done.returncode, done.stdout.decode().split()))
+        assert b"RuntimeStartError" not in done.stderr, done.stderr
+    assert told == [(0, ["begun", "ended"]), (0, ["2", "ended"])]
+
+
+def test_what_can_be_no_module_is_refused_and_so_is_a_second_entry(plain: Place) -> None:
+    async def main(store: holdfast.Store) -> None:
+        for one in (None, Recorder, "fleet"):
+            with pytest.raises(InvalidInputError, match="a module is an object"):
+                Runtime(store, [one])
+        runtime = Runtime(store)
+        async with runtime:
+            with pytest.raises(InvalidInputError, match="entered once"):
+                await runtime.__aenter__()
+        with pytest.raises(InvalidInputError, match="entered once"):
+            await runtime.__aenter__()
 
     run(plain, main)
 

@@ -105,7 +105,7 @@ def test_both_agents_must_exist(world: World) -> None:
         with pytest.raises(MissingError, match="has no entity nobody"):
             world.observations.subscribe(observer, target)
     assert world.observations.list() == []
-    assert world.entities.count(module.TYPE) == 0
+    assert world.entities.count(module.SUBSCRIPTION) == 0
 
 
 MATCHES: list[tuple[dict[str, Any], list[int]]] = [
@@ -195,12 +195,14 @@ def test_filters_are_asked_in_their_order(world: World, monkeypatch: pytest.Monk
         {"content_match": {"field": "a", "pattern": "(a+)+$"}},
         {"content_match": {"field": "a", "pattern": "("}},
         {"exclude": "x" * 300},
+        [1],
+        "exclude",
     ],
 )
 def test_a_filter_that_nobody_understands_is_refused(world: World, filter: Any) -> None:
     with pytest.raises(InvalidInputError):
         world.observations.subscribe("critic", "writer", filter=filter)
-    assert world.entities.count(module.TYPE) == 0
+    assert world.entities.count(module.SUBSCRIPTION) == 0
 
 
 @pytest.mark.spec("S111", "S117", "S118", "S119", "S121")
@@ -247,15 +249,40 @@ def test_subscriptions_end_with_either_agent(place: Place) -> None:
     third = world.observations.subscribe("critic", "other")
     world.does("agent:terminated")
     assert [one["id"] for one in world.observations.list()] == [third]
-    assert not world.entities.exists(first)
-    assert not world.entities.exists(second)
+    until(lambda: not world.entities.exists(first) and not world.entities.exists(second))
     [told] = world.log.query("observation:target_terminated")
     assert told.data == {"observer": "critic", "target": "writer", "subscription": first}
     world.entities.delete("other")
     again = World(place.open())
     again.entities.delete("other")
     assert Observations(again.entities, again.log).start() == 0, "gone while nobody looked"
-    assert again.entities.count(module.TYPE) == 0
+    assert again.entities.count(module.SUBSCRIPTION) == 0
+
+
+def test_an_agent_made_again_is_not_observed_by_what_was_said_of_the_one_before(
+    store: sync.Store,
+) -> None:
+    world = World(store)
+    for observer in ("critic", "writer"):
+        world.observations.subscribe(observer, "writer")
+    kept = world.observations.subscribe("critic", "other")
+    Entities(store.custom("fleet")).delete("writer")  # by whomever
+    assert [one.id for one in world.entities.query(module.SUBSCRIPTION).items] == [kept]
+    assert {one.from_id for one in world.entities.relationships()} == {kept}
+    world.entities.create("agent", id="writer")
+    world.does("tool:call", n=1)
+    world.does("tool:call", agent="other", n=2)
+    assert world.seen() == [2]
+    assert [one["id"] for one in world.observations.list()] == [kept]
+    world.entities.unrelate(kept, "target", "other")  # as if killed before that was written
+    assert Observations(world.entities, world.log).start() == 0
+
+
+def test_what_is_no_subscription_is_not_ended(world: World) -> None:
+    """An agent under that id stays, with all that it has."""
+    assert not world.observations.unsubscribe("writer")
+    assert world.entities.exists("writer")
+    assert not world.observations.unsubscribe("sub_none")
 
 
 @pytest.mark.spec("X35")
@@ -382,6 +409,11 @@ def test_events_about_observations_are_not_observed(world: World) -> None:
 def test_made_from_what_it_is_made_of(world: World) -> None:
     with pytest.raises(InvalidInputError, match="same face"):
         Observations(world.entities, "log")  # type: ignore[arg-type]
+
+    async def deliver(observer: str, events: Any) -> None: ...
+
+    with pytest.raises(InvalidInputError, match="async def"):
+        Observations(world.entities, world.log, deliver=deliver)
     assert isinstance(next(iter(world.observations._infos()), None), ObserverInfo | None)
 
 

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -185,6 +184,34 @@ def test_a_worker_that_never_returns_has_failed_after_its_time(
         never.set()
 
 
+def test_what_cannot_be_begun_because_others_hang_has_not_failed(
+    store: sync.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = threading.Event()
+    worker = lambda one: free.wait(60) if one.content == "hangs" else "good"  # noqa: E731
+    with working(store, worker, timeout=0.1, concurrency=2) as requests:
+        hang = [requests.submit(f"s{n}", "hangs") for n in range(8)]
+        for one in hang:
+            with pytest.raises(RequestFailedError, match="timeout"):
+                requests.result(one, timeout=30)
+        assert requests.result(requests.submit("s", "quick"), timeout=30) == "good"
+        monkeypatch.setattr("holdfast.runtime.requests.THREADS", 4)
+        late = requests.submit("s", "late")
+        with pytest.raises(TimeoutError):
+            requests.result(late, timeout=0.7)
+        assert requests.waiting("s")[0].tries == 0
+        free.set()
+        assert requests.result(late, timeout=30) == "good"
+
+
+def test_a_worker_that_wants_to_end_the_program_has_failed(store: sync.Store) -> None:
+    requests = Requests(store, lambda _: sys.exit(1), retry=QUICK)
+    requests.start()
+    with pytest.raises(RequestFailedError, match="failed 3 times"):
+        requests.result(requests.submit("s", 1), timeout=30)
+    requests.stop()
+
+
 def test_an_answer_that_is_not_there_in_time(store: sync.Store) -> None:
     requests = Requests(store, plus)
     ticket = requests.submit("s", 1)
@@ -213,6 +240,18 @@ def test_an_async_worker_in_an_event_loop(plain: Place) -> None:
     asyncio.run(main())
 
 
+def test_an_async_worker_that_nobody_awaits_is_refused(store: sync.Store) -> None:
+    async def worker(request: Request) -> None: ...
+
+    with pytest.raises(InvalidInputError, match="async def"):
+        Requests(store, worker)
+    requests = Requests(store, lambda one: worker(one))
+    requests.start()
+    with pytest.raises(RequestFailedError, match="NotRunError"):
+        requests.result(requests.submit("s", 1), timeout=30)
+    requests.stop()
+
+
 @pytest.mark.spec("S61")
 def test_answered_exactly_once_with_what_it_writes(store: sync.Store) -> None:
     def worker(request: Request) -> Any:
@@ -224,8 +263,28 @@ def test_answered_exactly_once_with_what_it_writes(store: sync.Store) -> None:
     with working(store, worker) as requests:
         assert requests.result(requests.submit("s", "hello"), timeout=30) == 3
     assert store.session("s").get("talk") == ["hello"], "nothing of a failed attempt"
-    with pytest.raises(InvalidInputError, match="memory=True"):
+    with pytest.raises(InvalidInputError, match="leave out memory=True, or write"):
         _ = Request("s", "r", 1, 1, None).change
+
+
+def test_a_worker_that_conflicts_with_itself_is_tried_as_often_as_the_policy_says(
+    store: sync.Store,
+) -> None:
+    """It writes what its change has read: each call may be paid for."""
+    attempts: list[int] = []
+
+    def worker(request: Request) -> None:
+        attempts.append(request.attempt)
+        request.change.get("log")
+        store.session("s").append("log", "begun")
+        request.change.set("answer", 1)
+
+    requests = Requests(store, worker, retry=QUICK)
+    requests.start()
+    with pytest.raises(RequestFailedError, match="failed 3 times"):
+        requests.result(requests.submit("s", 1), timeout=30)
+    requests.stop()
+    assert attempts == [1, 2, 3]
 
 
 WORKER = """
@@ -377,8 +436,7 @@ def test_a_mailbox_that_cannot_be_read_is_left_alone_for_a_while(
 def test_what_comes_while_a_session_is_left_is_not_forgotten(store: sync.Store) -> None:
     requests, other = Requests(store, plus), Requests(store, plus)
     other.submit("s", 1)
-    with ThreadPoolExecutor(1) as requests._calls:
-        requests._work("s")
+    requests._work("s")
     assert requests.sessions() == [], "nothing waits, though its lease is held"
     other.submit("s", 2)
     assert requests.sessions() == ["s"]
@@ -516,17 +574,18 @@ def test_bad_input(store: sync.Store, given: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError):
         Requests(store, plus, **given)
     requests = Requests(store, plus)
-    for call in (
-        lambda: Requests(store, "worker"),  # type: ignore[arg-type]
-        lambda: Requests(store.agent("a"), plus),  # type: ignore[arg-type]
-        lambda: requests.submit("a/b", 1),
-        lambda: requests.submit("", 1),
-        lambda: requests.submit("s", 1, id="a/b"),
-        lambda: requests.waiting(5),  # type: ignore[arg-type]
-        lambda: requests.result("s/r", timeout=-1),
-        lambda: requests.result("r", timeout=1),
-    ):
-        with pytest.raises(InvalidInputError):
+    calls: list[tuple[str, Callable[[], Any]]] = [
+        ("worker", lambda: Requests(store, "worker")),  # type: ignore[arg-type]
+        ("open store", lambda: Requests(store.agent("a"), plus)),  # type: ignore[arg-type]
+        ("a session", lambda: requests.submit("a/b", 1)),
+        ("a session", lambda: requests.submit("", 1)),
+        ("the id of a request", lambda: requests.submit("s", 1, id="a/b")),
+        ("a session", lambda: requests.waiting(5)),  # type: ignore[arg-type]
+        ("timeout", lambda: requests.result("s/r", timeout=-1)),
+        ("a ticket, SESSION/ID", lambda: requests.result("r", timeout=1)),
+    ]
+    for words, call in calls:
+        with pytest.raises(InvalidInputError, match=words):
             call()
     with pytest.raises(holdfast.HoldfastError):
         requests.submit("s", object())

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import holdfast
+from holdfast import runtime
 from holdfast.errors import MissingError
 from holdfast.storage.batch import Life
 from holdfast.storage.memory import MemoryStorage
@@ -79,6 +81,7 @@ async def use(store: Any, folder: Path) -> None:
     watch = await asyncio.to_thread(store.watch, since=position, timeout=0.1)
     assert [entry.scope.id async for entry in watch] == ["b"]
     await use_agents(store)
+    await use_runtime(store)
     await store.verify()
     await store.stats()
     await store.scopes()
@@ -123,6 +126,27 @@ async def use_agents(store: Any) -> None:
     for missing in (agents.spawn, agents.run):
         with suppress(MissingError):
             await missing("nobody")
+
+
+async def use_runtime(store: Any) -> None:
+    """The same for what a daemon has; `emit` is not awaited, and waits for nothing all the same."""
+    entities, log = runtime.Entities(store.custom("fleet")), runtime.Events(store)
+    observations = runtime.Observations(entities, log)
+    requests = runtime.Requests(store, lambda request: request.content)
+    parts = [entities, log, observations, requests]
+    async with runtime.Runtime(store, parts):
+        assert await requests.result(await requests.submit("s", 1), timeout=30) == 1
+        for id in ("critic", "writer", "other"):
+            await entities.create("agent", id=id)
+        for id in ("writer", "other"):
+            await observations.subscribe("critic", id)
+        await entities.delete("writer")
+        log.emit("tool:call", {"agent_id": "writer"})
+        log.emit("agent:terminated", {"agent_id": "other"})
+        until = time.monotonic() + 30
+        while await observations.list() or await entities.count("observation_subscription"):
+            assert time.monotonic() < until
+            await asyncio.sleep(0.01)
 
 
 def test_no_call_that_is_awaited_holds_the_event_loop(tmp_path: Path) -> None:

@@ -349,7 +349,7 @@ class Mailbox:
         assert plan is not None
         return plan
 
-    def _failed(self, mail: Mail, error: Exception) -> Steps[bool]:
+    def _failed(self, mail: Mail, error: BaseException) -> Steps[bool]:
         """Note that processing failed; whether it is tried again."""
 
         def note(parts: ChangeParts) -> Steps[bool]:

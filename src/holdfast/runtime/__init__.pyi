@@ -33,7 +33,7 @@ class Entities:
 
     They are part of the state: a checkpoint, a fork, a restore and an erasure take them along.
     Entities are given by their ids, or as what `create` and `get` returned. Ids are text of 1 to
-    200 characters without a slash.
+    200 characters without a slash, a backslash and two dots in a row.
     """
     def __init__(self, state: View) -> None: ...
     async def create(
@@ -218,12 +218,12 @@ class Observations:
         deliver: Callable[[str, list[Event]], Any] | None = None,
     ) -> None: ...
     async def start(self) -> int:
-        """Bring back the subscriptions that are kept, and observe; how many there are.
+        """Bring back the subscriptions that are kept, and observe; how many there are."""
+    async def stop(self, *, timeout: float | None = None) -> None:
+        """Observe no more, and deliver what waits; subscriptions stay as they are.
 
-        Those of agents that are no more end.
+        A `deliver` that has no end within `timeout` seconds is left at its work.
         """
-    async def stop(self) -> None:
-        """Observe no more, and deliver what waits; subscriptions stay as they are."""
     async def subscribe(
         self,
         observer: str | Entity,
@@ -312,14 +312,16 @@ class Queue:
 class Requests:
     """Requests of sessions, answered by a worker: a function of a `Request`, plain or async.
 
-    What it returns is the answer. What it raises is tried again as `retry` says; then the request
-    is set aside and its answer is `RequestFailedError`. An attempt that takes longer than `timeout`
-    seconds has failed; a plain function cannot be stopped and goes on, its answer counts no more.
-    Sessions are worked at side by side, `concurrency` at a time. Answers are kept for `keep`
+    What it returns is the answer. What it raises is tried again as `retry` says, and so is a
+    conflict of what it wrote by `change`; then the request is set aside and its answer is
+    `RequestFailedError`. An attempt that takes longer than `timeout` seconds has failed; a plain
+    function cannot be stopped and goes on, its answer counts no more. While 200 go on so, requests
+    wait. Sessions are worked at side by side, `concurrency` at a time. Answers are kept for `keep`
     seconds. Queues appear with their first request and cost nothing while they are empty.
 
     With `memory=True` what waits, and what is at work, is kept by `collect` and comes back by
-    `restore`: give it to `Runtime` or `ShutdownCheckpoints`. A killed process loses it.
+    `restore`: give it to `Runtime` or `ShutdownCheckpoints`. A killed process loses it. There is no
+    `request.change` then.
     """
     def __init__(
         self,
@@ -334,8 +336,12 @@ class Requests:
     ) -> None: ...
     async def start(self) -> None:
         """Begin to work at what waits, until `stop` or the end of the store."""
-    async def stop(self) -> None:
-        """Take up no more; what is at work has its end, up to its time limit."""
+    async def stop(self, *, timeout: float | None = None) -> None:
+        """Take up no more; what is at work has its end, up to its time limit.
+
+        What has not ended after `timeout` seconds is interrupted, and tried again after the next
+        start.
+        """
     async def submit(self, session: str, content: Any, *, id: str | None = None) -> str:
         """Put a request behind those of its session; durable when this returns. Gives its ticket,
         `SESSION/ID`.

@@ -203,6 +203,8 @@ def _composition(path: Path) -> Composition | str:
 
 
 def _folder(folder: str | os.PathLike[str]) -> Path:
+    if not isinstance(folder, str | os.PathLike):
+        raise InvalidInputError(f"a folder is a path, not {type(folder).__name__}")
     path = Path(folder)
     if not path.is_dir():
         raise InvalidInputError(f"{path} is no folder; make it first")

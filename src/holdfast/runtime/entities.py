@@ -31,6 +31,7 @@ from holdfast.runtime.runtime_records import (
     ENTITIES,
     LINKED,
     RELATIONS,
+    SUBSCRIPTION,
     EntityRecord,
     RelationRecord,
     iso,
@@ -113,10 +114,12 @@ class Entities:
 
     They are part of the state: a checkpoint, a fork, a restore and an erasure take them along.
     Entities are given by their ids, or as what `create` and `get` returned. Ids are text of 1 to
-    200 characters without a slash.
+    200 characters without a slash, a backslash and two dots in a row.
     """
 
     def __init__(self, state: View) -> None:
+        if not isinstance(state, View):
+            raise InvalidInputError("Entities takes a state of the same face: store.custom(...)")
         self._entities = Book(state, ENTITIES, EntityRecord)
         self._relations = Book(state, RELATIONS, RelationRecord)
         self._state = state
@@ -175,7 +178,7 @@ class Entities:
         def note(parts: ChangeParts) -> Steps[dict[str, EntityRecord]]:
             return (yield look(self._state, noted, parts))  # type: ignore[no-any-return]
 
-        if PAIRS not in self._reader.declared().all:
+        if PAIRS not in (yield look(self._state, self._reader.declared)).all:
             yield write(declare, handle_of(self._state), (PAIRS, ENDS))
         made = yield from own_steps(self._state, note, reason="entities created")
         return [self._shown(id, record) for id, record in made.items()]
@@ -204,13 +207,15 @@ class Entities:
         id = check_id(id)
         check_flag(restrict, "restrict")
 
-        def note(page: BookPage[EntityRecord]) -> bool:
+        def note(page: BookPage[EntityRecord], id: str = id) -> bool:
             # First what a relationship would change that comes meanwhile, then those that are
             # there: so none is overlooked, and none stays behind.
             page.change.exists(LINKED.prefix + id)
             if not page.exists(id):
                 return False
             relations = page.beside(self._relations)
+            page.delete(id)
+            page.change.delete(LINKED.prefix + id)
             for one in self._near(id, "both"):
                 if restrict and one.to_id == id:
                     raise StillNeededError(
@@ -218,8 +223,8 @@ class Entities:
                         "first, or the entity without restrict"
                     )
                 relations.delete(f"{one.from_id}/{one.type}/{one.to_id}")
-            page.delete(id)
-            page.change.delete(LINKED.prefix + id)
+                if one.to_id == id and is_subscription(self, one.from_id):
+                    note(page, one.from_id)
             return True
 
         return self._entities.step(note, reason="entity deleted")
@@ -544,10 +549,18 @@ def _drawn(type: str) -> str:
     return f"{type}_{_random.getrandbits(32):08x}"
 
 
-def check_id(id: Any) -> str:
-    """The id of an entity, if it can be one."""
+def is_subscription(entities: Entities, id: str) -> bool:
+    """Whether an id is that of a subscription; those are `sub_` and more."""
+    found = entities._entities.get(id) if id.startswith("sub_") else None
+    return found is not None and found.type == SUBSCRIPTION
+
+
+def check_id(id: Any, what: str = "the id of an entity") -> str:
+    """An id that is part of a key, if it can be one; an entity's own."""
     id = id.id if isinstance(id, Entity) else id
-    check_name(id, "the id of an entity", 200)
+    check_name(id, what, 200)
+    if ".." in id or "\\" in id:
+        raise InvalidInputError(f"{what} has no '..' and no backslash")
     return str(id)
 
 

@@ -354,6 +354,8 @@ class Events:
         """
         check_limit(limit)
         check_flag(reverse, "reverse")
+        if str(patterns).upper().startswith("SELECT "):
+            raise InvalidInputError("events are asked for by patterns and filters, not by SQL")
         fit = Patterns(patterns).fit
         low, high = _seconds(since, 0.0), _seconds(until, FAR)
 
@@ -398,7 +400,7 @@ class Events:
     def chain(self, correlation: str) -> EventChain:
         """The events of a correlation that are stored, with their types and how long they took."""
         mine = tuple(self._found("correlation", correlation))
-        took = (mine[-1].timestamp - mine[0].timestamp) * 1000 if mine else 0.0
+        took = max(0.0, mine[-1].timestamp - mine[0].timestamp) * 1000 if mine else 0.0
         kinds = tuple(dict.fromkeys(one.event_type for one in mine))
         return EventChain(correlation, mine, took, kinds)
 
@@ -409,7 +411,15 @@ class Events:
         page = found_by(self._book, of, {of: value})
         found = (event for _, batch in page.items for event in self._events(batch))
         mine = [event for event in found if getattr(event, f"{of}_id") == value]
-        return sorted(mine, key=lambda one: one.timestamp)
+        latest: dict[str, float] = {}
+
+        def came(event: Event) -> float:
+            """When it came: not before those of its process that came before, by whatever clock."""
+            log = event.event_id[:-8]
+            latest[log] = max(latest.get(log, 0.0), event.timestamp)
+            return latest[log]
+
+        return sorted(sorted(mine, key=lambda one: one.event_id), key=came)
 
     def _events(self, batch: EventBatch) -> list[Event]:
         return [_event(row) for row in self._core.codec.decode(batch.events)]

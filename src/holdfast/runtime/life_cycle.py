@@ -164,7 +164,8 @@ class Runtime:
     Phases run in order: `system:startup` of each module, in the order given; `system:context`, with
     what they share; `system:ready` when all are; only then is restored what shutdown kept.
     `system:shutdown` goes the other way round. A module that fails to start, or takes longer than
-    `timeout` seconds, stops the start with its name, and those that had begun are ended.
+    `timeout` seconds, stops the start with its name, and those that had begun are ended. A plain
+    method that blocks holds up all, also its own time limit.
     """
 
     def __init__(self, store: Store, modules: Iterable[Any] = (), *, timeout: float = 30.0) -> None:
@@ -173,6 +174,9 @@ class Runtime:
         check_seconds(timeout, "timeout")
         self.store = store
         self.modules: tuple[Any, ...] = tuple(listed(modules, "modules"))
+        for module in self.modules:
+            if module is None or isinstance(module, type | str):
+                raise InvalidInputError(f"a module is an object that was made, not {module!r}")
         self.shared: dict[str, Any] = {"store": store, "runtime": self}
         """What `system:context` hands to all modules; they may add to it in `startup`."""
         self.phase = ""
@@ -216,6 +220,8 @@ class Runtime:
     # phases
 
     async def __aenter__(self) -> Self:
+        if self.phase:
+            raise InvalidInputError("a runtime is entered once; make another one")
         try:
             for phase in (STARTUP, CONTEXT, READY):
                 self.phase = phase
@@ -246,10 +252,13 @@ class Runtime:
             function, given = getattr(module, USUAL.get(phase, ""), None), []
         if function is None:
             return
-        given = given[: len(signature(function).parameters)]  # it need not take what it is given
+        takes = signature(function).parameters
+        given = given[: len(takes)]  # it need not take what it is given
+        # A thread cannot be stopped from outside: what takes a `timeout` ends before this does.
+        more = {"timeout": self._timeout / 2} if phase == SHUTDOWN and "timeout" in takes else {}
         try:
             async with asyncio.timeout(self._timeout):
-                await _awaited(function(*given))
+                await _awaited(function(*given, **more))
         except Exception as error:
             said = f"failed with {type(error).__name__}: {error}"
             if isinstance(error, TimeoutError):

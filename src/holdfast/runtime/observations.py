@@ -25,16 +25,22 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, ValidationError, convert, field
 
-from holdfast.errors import InvalidInputError
+from holdfast.errors import HoldfastError, InvalidInputError
 from holdfast.hooks.breaker import Breaker, BreakerSettings
-from holdfast.runtime.entities import Entities, Entity, check_id
+from holdfast.runtime.entities import Entities, Entity, check_id, is_subscription
 from holdfast.runtime.events import Event, Events
-from holdfast.store.names.arguments import check_count, check_seconds
+from holdfast.runtime.runtime_records import SUBSCRIPTION
+from holdfast.store.names.arguments import (
+    by_name,
+    check_count,
+    check_plain_function,
+    check_seconds,
+    ran,
+)
 from holdfast.store.names.background import Background
 from holdfast.store.names.face import calls, ends, faced, writes
 from holdfast.store.names.patterns import Expression, Patterns
 
-TYPE = "observation_subscription"
 MOST_QUERIED = 1000
 QUEUE, BATCH, INTERVAL = 1000, 10, 0.1
 BREAKER = BreakerSettings(failures=5, window=300.0, open=60.0)
@@ -148,6 +154,8 @@ class Observations:
     ) -> None:
         if not isinstance(entities, Entities) or not isinstance(log, Events):
             raise InvalidInputError("Observations takes Entities and Events of the same face")
+        if deliver is not None:
+            check_plain_function(deliver, "deliver")
         self.dropped = 0
         """Events that were observed and not delivered: the queue was full, or the breaker open."""
         self.breaker = Breaker(BREAKER)
@@ -157,6 +165,8 @@ class Observations:
         self._by_target: dict[str, dict[str, ObserverInfo]] = {}
         self._lock = threading.Lock()
         self._queue: deque[tuple[str, Event]] = deque()
+        self._ended: deque[str] = deque()
+        self._doubtful: deque[ObserverInfo] = deque()
         self._background = Background(
             log._core, "holdfast-observations", INTERVAL, self._delivered, self._delivered
         )
@@ -164,30 +174,30 @@ class Observations:
     @calls()
     @writes
     def start(self) -> int:
-        """Bring back the subscriptions that are kept, and observe; how many there are.
-
-        Those of agents that are no more end.
-        """
+        """Bring back the subscriptions that are kept, and observe; how many there are."""
         found = 0
-        for entity in self._entities.query(TYPE, limit=None).items:
-            info = ObserverInfo(entity.id, **entity.properties)
-            if self._entities.exists(info.observer) and self._entities.exists(info.target):
-                self._add(info)
+        kept = self._entities.query(SUBSCRIPTION, limit=None, include=["relationships"])
+        for entity in kept.items:
+            if len(entity.relationships) >= 2:
+                self._add(ObserverInfo(entity.id, **entity.properties))
                 found += 1
-            else:
+            else:  # half made, when its process was killed
                 self._entities.delete(entity)
         self._watch(self._passed)
-        if self._deliver is not None:
-            self._background.start()
+        self._background.start()
         self._log.emit("observation:restored", {"count": found})
         self._log.emit("observation:ready", {"subscriptions": found})
         return found
 
     @ends
-    def stop(self) -> None:
-        """Observe no more, and deliver what waits; subscriptions stay as they are."""
+    def stop(self, *, timeout: float | None = None) -> None:
+        """Observe no more, and deliver what waits; subscriptions stay as they are.
+
+        A `deliver` that has no end within `timeout` seconds is left at its work.
+        """
+        check_seconds(timeout, "timeout")
         self._watch()
-        self._background.stop()
+        self._background.stop(timeout)
 
     def _watch(self, *mine: Callable[[Event], None]) -> None:
         others = [one for one in self._log._watching if one != self._passed]
@@ -213,9 +223,9 @@ class Observations:
         told: dict[str, Any] = {"observer": check_id(observer), "target": check_id(target)}
         for id in told.values():
             self._entities.get(id)  # both must be there
-        told |= {"events": list(Patterns(events).texts), "filter": dict(filter or {})}
+        told |= {"events": list(Patterns(events).texts), "filter": by_name(filter, "filter")}
         info = ObserverInfo(f"sub_{secrets.token_hex(6)}", **told)
-        made = self._entities.create(TYPE, told, id=info.id)
+        made = self._entities.create(SUBSCRIPTION, told, id=info.id)
         for role in ("observer", "target"):
             self._entities.relate(made, role, told[role])
         self._add(info)
@@ -227,20 +237,24 @@ class Observations:
         with self._lock:
             for known in self._by_target.values():
                 known.pop(id, None)
-        return self._entities.delete(id)
+        return is_subscription(self._entities, check_id(id)) and self._entities.delete(id)
 
     @writes
     def ended(self, agent: str | Entity) -> int:
         """End all subscriptions of an agent that is no more; how many. Those that observed it are
         told by `observation:target_terminated`. The event `agent:terminated` does the same."""
-        agent, gone = check_id(agent), 0
-        for info in self._infos():
-            if agent in (info.observer, info.target):
-                gone += self.unsubscribe(info.id)
-                if agent == info.target:
-                    told = {"observer": info.observer, "target": agent, "subscription": info.id}
-                    self._log.emit("observation:target_terminated", told)
-        return gone
+        return sum(self.unsubscribe(one) for one in self._forgotten(check_id(agent)))
+
+    def _forgotten(self, agent: str) -> list[str]:
+        """Observe no more for, or of, an agent; the ids of subscriptions that are to be deleted."""
+        found = [one for one in self._infos() if agent in (one.observer, one.target)]
+        for info in found:
+            with self._lock:
+                self._by_target[info.target].pop(info.id, None)
+            if agent == info.target:
+                told = {"observer": info.observer, "target": agent, "subscription": info.id}
+                self._log.emit("observation:target_terminated", told)
+        return [info.id for info in found]
 
     def _add(self, info: ObserverInfo) -> None:
         with self._lock:
@@ -262,7 +276,8 @@ class Observations:
             self._tell(info, "observe:begin", id, name, event.data, stripped=gone)
             self._tell(info, "observe:end", id, name, event.data, stripped=gone)
         if name == "agent:terminated":
-            self.ended(source)
+            self._ended.extend(self._forgotten(source))  # who emits waits for no commit
+            self._background.wake()
 
     @contextmanager
     def observing(
@@ -288,7 +303,22 @@ class Observations:
         now = time.monotonic()
         with self._lock:  # limiters count, and several threads emit
             known = self._by_target.get(target, {}).values()
-            return [one for one in known if one.wants(name, data, now)]
+            some = [one for one in known if one.wants(name, data, now)]
+        if self._log._core.storage.limits.embedded:
+            return [one for one in some if self._there(one)]
+        self._doubtful.extend(some)  # that takes long, and whoever emits an event does not wait
+        return some
+
+    def _there(self, info: ObserverInfo) -> bool:
+        """Whether a subscription is still kept: it goes with its agents, whoever deletes them."""
+        try:
+            there = self._entities.exists(info.id)
+        except HoldfastError:  # nobody knows just now, and who emits an event is not to fail
+            return True
+        if not there:
+            with self._lock:
+                self._by_target[info.target].pop(info.id, None)
+        return there
 
     def _tell(
         self, info: ObserverInfo, what: str, id: str, name: str, data: Any, **more: Any
@@ -307,7 +337,12 @@ class Observations:
             self._background.wake()
 
     def _delivered(self) -> None:
-        """Deliver what waits, a batch at a time."""
+        """Deliver what waits, a batch at a time; before, delete what has ended."""
+        while self._doubtful:
+            self._there(self._doubtful.popleft())
+        while self._ended:
+            self.unsubscribe(self._ended[0])
+            self._ended.popleft()
         deliver = self._deliver
         while self._queue and deliver is not None:
             with self._lock:
@@ -318,7 +353,7 @@ class Observations:
             for observer in dict.fromkeys(name for name, _ in some):
                 events = [event for name, event in some if name == observer]
                 try:
-                    deliver(observer, events)
+                    ran(deliver(observer, events), "deliver")
                 except Exception:  # an observer that fails keeps no other from being told
                     self.breaker.failure()
                     self.dropped += len(events)
@@ -414,6 +449,7 @@ class Observations:
             {name: getattr(one, name) for name in shown}
             for one in self._infos()
             if observer in (None, one.observer) and target in (None, one.target)
+            if self._there(one)
         ]
 
 

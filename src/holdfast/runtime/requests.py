@@ -17,7 +17,8 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent import futures
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -52,13 +53,21 @@ from holdfast.store.inner import (
     handle_of,
     keep,
     lease_name,
+    look,
     own_change,
     own_step,
     taken,
 )
-from holdfast.store.names.arguments import check_count, check_flag, check_function, check_seconds
+from holdfast.store.names.arguments import (
+    check_count,
+    check_flag,
+    check_plain_function,
+    check_seconds,
+    ran,
+)
 from holdfast.store.names.background import Background
-from holdfast.store.names.face import Steps, calls, ends, faced, here, steps, wait, writes
+from holdfast.store.names.face import Steps, calls, ends, faced, here, led, steps, wait, writes
+from holdfast.store.names.threads import LEFT
 from holdfast.store.open import open_core
 from holdfast.store.store import Store
 
@@ -71,6 +80,8 @@ LOOK = 0.25
 """Seconds between two looks for sessions that other processes have asked something of."""
 LINGER = 0.5
 """Seconds for which a session's lease is kept once nothing of it is due."""
+THREADS = 200
+"""Calls of plain workers that may go on after their time, before no more are begun."""
 LEASE = 30.0
 """Seconds after which another machine takes up the sessions of one that is not heard of."""
 
@@ -100,9 +111,15 @@ class Request:
 
     @property
     def change(self) -> ScopedChange:
-        """Writes to the session's state, in the same commit as the answer: done once, or not."""
+        """Writes to the session's state, in the same commit as the answer: done once, or not.
+
+        A request with `memory=True` has none.
+        """
         if self._mail is None:
-            raise InvalidInputError("a request in memory has no change; leave out memory=True")
+            raise InvalidInputError(
+                "a request in memory has no change, for its answer is not committed; leave out "
+                "memory=True, or write to store.session(request.session) itself"
+            )
         return self._mail.change
 
 
@@ -110,14 +127,16 @@ class Request:
 class Requests:
     """Requests of sessions, answered by a worker: a function of a `Request`, plain or async.
 
-    What it returns is the answer. What it raises is tried again as `retry` says; then the request
-    is set aside and its answer is `RequestFailedError`. An attempt that takes longer than `timeout`
-    seconds has failed; a plain function cannot be stopped and goes on, its answer counts no more.
-    Sessions are worked at side by side, `concurrency` at a time. Answers are kept for `keep`
+    What it returns is the answer. What it raises is tried again as `retry` says, and so is a
+    conflict of what it wrote by `change`; then the request is set aside and its answer is
+    `RequestFailedError`. An attempt that takes longer than `timeout` seconds has failed; a plain
+    function cannot be stopped and goes on, its answer counts no more. While 200 go on so, requests
+    wait. Sessions are worked at side by side, `concurrency` at a time. Answers are kept for `keep`
     seconds. Queues appear with their first request and cost nothing while they are empty.
 
     With `memory=True` what waits, and what is at work, is kept by `collect` and comes back by
-    `restore`: give it to `Runtime` or `ShutdownCheckpoints`. A killed process loses it.
+    `restore`: give it to `Runtime` or `ShutdownCheckpoints`. A killed process loses it. There is no
+    `request.change` then.
     """
 
     @calls("worker")
@@ -134,7 +153,7 @@ class Requests:
     ) -> None:
         if not isinstance(store, Store):
             raise InvalidInputError("Requests takes an open store of the same face")
-        check_function(worker, "worker")
+        check_plain_function(worker, "worker")
         check_count(concurrency, "concurrency", 1)
         check_seconds(timeout, "timeout")
         self._keep = check_ttl(keep, "keep") / 1e6
@@ -158,7 +177,11 @@ class Requests:
         self._seen = -1
         self._concurrency = concurrency
         self._pool: ThreadPoolExecutor | None = None
-        self._calls: ThreadPoolExecutor | None = None
+        self._calls: set[Future[Any]] = set()
+        """Calls of the worker, each in a thread; also those that nobody waits for any more."""
+        self._patience: float | None = None
+        """Seconds for what is at work when it is stopped."""
+        self._over = False
         self._background = Background(self._home, "holdfast-requests", LOOK, self._turn, self._end)
 
     @calls()
@@ -167,24 +190,32 @@ class Requests:
         """Begin to work at what waits, until `stop` or the end of the store."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._concurrency, "holdfast-request")
-            self._calls = ThreadPoolExecutor(2 * self._concurrency, "holdfast-worker")
-        self._seen = -1
+        self._seen, self._patience, self._over = -1, None, False
         self._background.start()
 
     @ends
-    def stop(self) -> None:
-        """Take up no more; what is at work has its end, up to its time limit."""
+    def stop(self, *, timeout: float | None = None) -> None:
+        """Take up no more; what is at work has its end, up to its time limit.
+
+        What has not ended after `timeout` seconds is interrupted, and tried again after the next
+        start.
+        """
+        check_seconds(timeout, "timeout")
+        self._patience = timeout
         self._background.stop()
 
     def _end(self) -> None:
         pool, self._pool = self._pool, None
         if pool is not None:
-            pool.shutdown(wait=True, cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)
+            with self._lock:
+                at_work, self._over = [one for one in self._calls if not one.cancelled()], True
+            futures.wait(at_work, self._patience)
+            for call in at_work:
+                call.cancel()
+            pool.shutdown(wait=True)
         self._leave(list(self._desks))
         self._at_work.clear()  # also of what was never begun
-        if self._calls is not None:
-            self._calls.shutdown(wait=False, cancel_futures=True)
-            self._calls = None
 
     # asking
 
@@ -195,8 +226,8 @@ class Requests:
 
         Under an `id` it is one request, however often it is submitted.
         """
-        session = check_id(session)
-        id = check_id(id) if id is not None else secrets.token_hex(8)
+        session = check_id(session, "a session")
+        id = check_id(id, "the id of a request") if id is not None else secrets.token_hex(8)
         self._post(session, id, content)
         with self._lock:
             self._due[session] = 0.0
@@ -240,7 +271,8 @@ class Requests:
         `RequestFailedError` if it has failed for good.
         """
         check_seconds(timeout, "timeout")
-        session, id = map(check_id, str(ticket).rpartition("/")[::2])
+        parts = str(ticket).rpartition("/")[::2]
+        session, id = (check_id(one, "each part of a ticket, SESSION/ID,") for one in parts)
         end = time.monotonic() + (timeout if timeout is not None else inf)
         book, mailbox = self._book(session), self._mailbox(session)
 
@@ -248,11 +280,17 @@ class Requests:
             aside = (one for one in mailbox.set_aside() if one.id == id)
             return book.get(f"done/{id}") or next(aside, None)
 
-        while (found := answer()) is None:
+        def settled() -> bool:
+            return lanes.count != seen
+
+        lanes, state = self._core.lanes, self._store.session(session)
+        seen = lanes.count
+        while (found := (yield look(state, answer))) is None:
             left = end - time.monotonic()
             if left <= 0:
                 raise TimeoutError(f"{ticket} was not answered in time")
-            yield wait(self._core.lanes.bell, lambda: answer() is not None, min(left, LOOK))
+            yield wait(lanes.bell, settled, min(left, LOOK))
+            seen = lanes.count
         if isinstance(found, Letter):
             error = found.kind or found.error
             raise RequestFailedError(
@@ -274,7 +312,7 @@ class Requests:
 
     def waiting(self, session: str) -> list[Letter]:
         """Requests of a session that are not answered yet, also the one at work, which is first."""
-        return self._mailbox(check_id(session)).waiting()
+        return self._mailbox(check_id(session, "a session")).waiting()
 
     def sessions(self) -> list[str]:
         """Sessions that have requests which are not answered."""
@@ -316,6 +354,9 @@ class Requests:
     def _work(self, session: str) -> None:
         """Work at a session until nothing is left that is due."""
         again, due = inf, None
+        if self._full:
+            self._later(session, LOOK)
+            return
         desk = self._desks.get(session)
         begins = desk is None or desk.lease.over
         try:
@@ -328,7 +369,7 @@ class Requests:
             with desk.lease.fencing():
                 if begins:
                     desk.mailbox.interrupted()  # of whoever held the lease before, and ended
-                while due is None and not self._background._end.is_set():
+                while due is None and not (self._background._end.is_set() or self._full):
                     due = self._next(session, desk)
             again = due if due is not None else 0.0
         except (LeaseHeldError, LeaseLostError):
@@ -340,44 +381,74 @@ class Requests:
         finally:
             if desk is not None:
                 desk.quiet = time.monotonic()
-            with self._lock:
-                self._at_work.discard(session)
-                if again < inf:
-                    self._due[session] = time.monotonic() + again
-            self._background.wake()
+            self._later(session, again)
+
+    @property
+    def _full(self) -> bool:
+        """Whether calls that have no end hold all threads. What waits for one has not failed."""
+        return len(self._calls) >= THREADS + self._concurrency
+
+    def _later(self, session: str, again: float) -> None:
+        with self._lock:
+            self._at_work.discard(session)
+            if again < inf:
+                self._due[session] = time.monotonic() + again
+        self._background.wake()
 
     def _next(self, session: str, desk: _Desk) -> float | None:
         """Answer the next request; None if there may be more, else seconds until it is worth while
         again."""
-        id = ""
+        mailbox = desk.mailbox
+        mail = led(mailbox._take())
+        if mail is None:
+            mark = self._index.reader.get(PENDING + session)
+            if waiting := mailbox.waiting(limit=1):
+                due = waiting[0].due  # None: it came this moment
+                return max(0.01, due.timestamp() - time.time()) if due else 0.005
+            desk.mark = mark  # what comes from now on changes it
+            return inf
+        letter, written = mail.letter, None if self._memory else mail
+        asked = Request(session, letter.id, letter.content, letter.tries + 1, written)
+        call: Future[Any] = Future()
+        with self._lock:
+            self._active[f"{session}/{letter.id}"] = asked
+            self._calls.add(call)
+            if self._over:
+                call.cancel()
+        # No pool: the end of a program would wait for its threads, and some never end.
+        threading.Thread(
+            target=self._call, args=(call, asked), name="holdfast-worker", daemon=True
+        ).start()
         try:
-            with desk.mailbox.next() as mail:
-                if mail is None:
-                    mark = self._index.reader.get(PENDING + session)
-                    if waiting := desk.mailbox.waiting(limit=1):
-                        due = waiting[0].due  # None: it came this moment
-                        return max(0.01, due.timestamp() - time.time()) if due else 0.005
-                    desk.mark = mark  # what comes from now on changes it
-                    return inf
-                letter, written = mail.letter, None if self._memory else mail
-                id = letter.id
-                asked = Request(session, letter.id, letter.content, letter.tries + 1, written)
-                with self._lock:
-                    self._active[f"{session}/{letter.id}"] = asked
-                try:
-                    assert self._calls is not None
-                    answer = self._calls.submit(self._worker, asked).result(self._timeout)
-                finally:
-                    with self._lock:
-                        self._active.pop(f"{session}/{letter.id}", None)
-                page = self._book(session).page(mail.change)
-                page.put(f"done/{letter.id}", RequestRecord(answer), ttl=self._keep)
-        except Exception as error:
-            if not id or isinstance(error, LeaseLostError):
-                raise
-            # The mailbox counts it, and keeps no text of it: that is told here only.
-            log.warning("session:%s: the request %s failed: %r", session, id, error, exc_info=True)
+            answer = call.result(self._timeout)
+            page = self._book(session).page(mail.change)
+            page.put(f"done/{letter.id}", RequestRecord(answer), ttl=self._keep)
+            led(mailbox._done(mail))
+        except BaseException as error:  # whatever it is, the request has failed
+            # A conflict, too: nobody else works at this session, and a worker that writes what it
+            # has read would be called for ever. It is tried again later, or set aside.
+            # What the end interrupted is counted by the next to take it up.
+            if not call.cancelled():
+                # The mailbox keeps no text of it: that is told here only.
+                where = f"session:{session}: the request {letter.id}"
+                log.warning("%s failed: %r", where, error, exc_info=True)
+                led(mailbox._failed(mail, error))
+        finally:
+            call.cancel()
+            with self._lock:
+                self._active.pop(f"{session}/{letter.id}", None)
         return None
+
+    def _call(self, call: Future[Any], asked: Request) -> None:
+        """Let the worker answer; what nobody waits for any more counts no more."""
+        LEFT.set(call)
+        with suppress(InvalidStateError):
+            try:
+                call.set_result(ran(self._worker(asked), "worker"))
+            except BaseException as error:  # told to who waits, for it ends no thread of his
+                call.set_exception(error)
+        with self._lock:
+            self._calls.discard(call)
 
     def _leave(self, sessions: list[str]) -> None:
         """Forget sessions that nothing has come of since, in one change; give their leases back."""

@@ -29,6 +29,9 @@ RELATIONS = Owned("$relation/")
 LINKED = Owned("$linked/", merge=Owned.WHOLE)
 """True, set anew with each relationship of an entity, so that its deletion notices one that comes
 meanwhile: relationships of one entity are made side by side, and none waits for another."""
+SUBSCRIPTION = "observation_subscription"
+"""The type of entities that go with any entity that they lead to: an agent made again under an id
+is not observed by what was said of the one before."""
 
 
 class EntityRecord(Struct):

@@ -22,9 +22,10 @@ from holdfast.errors import HoldfastError, InvalidInputError
 from holdfast.runtime.entities import Entities
 from holdfast.runtime.events import Events
 from holdfast.runtime.life_cycle import Runtime, answers_of, known_of, name_of, plain_of
-from holdfast.runtime.observations import TYPE, Observations
+from holdfast.runtime.observations import Observations
 from holdfast.runtime.queue import Queue
 from holdfast.runtime.requests import Requests
+from holdfast.runtime.runtime_records import SUBSCRIPTION
 from holdfast.store.inner import json
 
 HERE = ("completion:active", "monitor:get_stats")
@@ -139,7 +140,7 @@ def observe() -> None:
 def list_observations(session: Session, scope: str) -> None:
     """Subscriptions that are kept among the entities of a scope."""
     with session.view(scope, None) as view:
-        found = Entities(view).query(TYPE, limit=None).items
+        found = Entities(view).query(SUBSCRIPTION, limit=None).items
     rows = [{"id": one.id, **one.properties} for one in found]
     columns = "subscription=id, observer, target, events, filter"
     session.table("observations", rows, columns, about={"scope": scope})

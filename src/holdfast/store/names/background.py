@@ -144,8 +144,11 @@ class Background(Startable):
         """Let the next turn begin now, or behind the one at work."""
         self._stirred.set()
 
-    def stop(self) -> None:
-        """End after the turn at work; what that calls does not wait for it."""
+    def stop(self, timeout: float | None = None) -> None:
+        """End after the turn at work; what that calls does not wait for it.
+
+        What has no end within `timeout` seconds is left at its work.
+        """
         with self._lock:
             self._end.set()
             self._stirred.set()
@@ -155,9 +158,15 @@ class Background(Startable):
         if is_at_work(self):
             return  # a thread that waits for itself waits for ever
         if thread is not None:
-            thread.join()
-        if self._last is not None:
+            thread.join(timeout)
+        if self._last is None or (thread is not None and thread.is_alive()):
+            return
+        if timeout is None:
             self._last()
+        else:
+            last = threading.Thread(target=self._last, name=self._name, daemon=True)
+            last.start()
+            last.join(timeout)
 
     def _work(self, end: threading.Event, stirred: threading.Event) -> None:
         while not end.is_set():

@@ -272,6 +272,10 @@ class Breath:
 # Functions of users that threads of the async face call, and that may be async.
 
 
+LEFT: ContextVar[Any] = ContextVar("holdfast_left", default=None)
+"""The call of a function, as a future: if that is cancelled, what the function awaits is, too."""
+
+
 class OnLoop:
     """Calls functions from threads; what they give is waited for on the loop that was used last."""
 
@@ -293,7 +297,10 @@ class OnLoop:
             return answer
         assert self._loop is not None
         # Its task acts under the lease and the cause of this thread, whose context it gets.
-        given, error = asyncio.run_coroutine_threadsafe(_settled(answer), self._loop).result()
+        future = asyncio.run_coroutine_threadsafe(_settled(answer), self._loop)
+        if (call := LEFT.get()) is not None:
+            call.add_done_callback(lambda call: call.cancelled() and future.cancel())
+        given, error = future.result()
         if error is not None:
             raise error
         return given
