@@ -232,9 +232,11 @@ class _Damage:
 
     def _choose(self, one: tuple[bytes, bytes], other: tuple[bytes, bytes]) -> None:
         """Put a row in place of another one, unless more is whole without that."""
+        storage = core_of(self._store).storage
+        if other[0] != one[0] and storage.get([other[0]])[0] is not None:
+            return  # a copy, or another row, has taken that place
         before = len(self._store.verify().findings)
         for old, new in ((one, other), (other, one)) if before else ():
-            storage = core_of(self._store).storage
             storage.commit(Batch(drops=[old[0]]))
             storage.commit(Batch(puts=[new] if new[1] else []))
             core_of(self._store).lost()
