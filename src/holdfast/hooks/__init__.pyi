@@ -49,9 +49,9 @@ class Hooks:
         """Have `function(event, context)` called before a change of such keys is written.
 
         Those of a higher priority go first, and each sees the value as those before it left it. It
-        is a plain function on both faces, and quick: the writer waits for it. What it raises
-        refuses the change. If it fails again and again, its breaker opens: then changes go by
-        without it (`on_open="skip"`), or are refused.
+        is a plain function on both faces, and quick: the writer waits for it, and on the async face
+        the whole event loop. What it raises refuses the change. If it fails again and again, its
+        breaker opens: then changes go by without it (`on_open="skip"`), or are refused.
         """
     def on_state_save(self, keys: str | Iterable[str] = "*", **more: Any) -> Callable[[Any], Any]:
         """Have a function called before state is saved, of keys or of an agent as a whole.

@@ -47,7 +47,8 @@ class Migrations:
         Each value is led from its own version. What fails is named with its key, and then nothing
         of that scope is taken over. `to` is the version that is declared; with `key` one value
         alone. A checkpoint of the type `migration` is made first. A dry run does all but taking it
-        over. After `timeout` seconds it is given up, and goes on when it is run again.
+        over. After `timeout` seconds it is given up, and goes on when it is run again. As
+        long it waits for another that runs the migrations of that schema, then `LeaseHeldError`.
         """
     async def status(self, scope: str, schema: str) -> Sequence[MigrationReport]:
         """How far the migrations of a schema are: a report for each scope that declares it."""
