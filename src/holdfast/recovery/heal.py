@@ -536,6 +536,7 @@ def fill(core: Core, copy: Core) -> int:
     """Take from a copy all rows that are not here, unless the store says itself that they went; how
     many that were. For a store whose file has lost rows that nothing names any more."""
     filled: set[bytes] = set()
+    trimmed: list[tuple[bytes, bytes, bytes]] = []
     with core.storage.moment() as mine, copy.storage.moment() as theirs:
         judge, judge_of_copy = Judge(core, mine), Judge(copy, theirs)
         rows, ours = (paged(one.scan, b"", LAST) for one in (theirs, mine))
@@ -544,17 +545,22 @@ def fill(core: Core, copy: Core) -> int:
             if row is not None and wanted and judge_of_copy.whole(key, row):
                 if key[:1] == b"E":
                     floor = judge.floor(rowkinds.scope_of(key), rowkinds.line_of(key))
-                    at = rowkinds.sequence_of(key)
-                    if at <= floor.sequence and at not in floor.bases:  # its body is pruned here
-                        row = entry.split_row(row)[0].data
+                    if rowkinds.sequence_of(key) <= floor.sequence:  # its body may be pruned here
+                        trimmed.append((key, entry.split_row(row)[0].data, row))
+                        row = trimmed[-1][1]
                 core.storage.commit(Batch(puts=[(key, row)]))
                 filled.add(key)
     core.lost()
-    # What was under way as the copy was made belongs to nothing here.
     found = verify_store(core).findings if filled else []
+    # What was under way as the copy was made belongs to nothing here.
     strays = [bytes.fromhex(one.row) for one in found if one.kind == "unaccounted"]
-    if drops := sorted(filled.intersection(strays)):
-        core.storage.commit(Batch(drops=drops))
+    drops = sorted(filled.intersection(strays))
+    # A state that is kept below a floor may need values that bodies there hold: which ones, only
+    # all of it together can tell. The next pruning drops those that it does not need.
+    hurt = {bytes.fromhex(one.row)[1:7] for one in found if one.kind == "damage"}
+    swaps = [(key, short, row) for key, short, row in trimmed if key[1:7] in hurt]
+    if drops or swaps:
+        core.storage.commit(Batch(drops=drops, swaps=swaps))
         core.lost()
     return len(filled) - len(drops)
 
