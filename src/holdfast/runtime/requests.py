@@ -429,7 +429,8 @@ class Requests:
             ):  # else interrupted by the end: the next to take it up counts it
                 led(mailbox._failed(mail, error))
         finally:
-            call.cancel()
+            if call.cancel():
+                call.set_running_or_notify_cancel()  # else who waits for it to end is not told
             with self._lock:
                 self._active.pop(f"{session}/{letter.id}", None)
         return None
