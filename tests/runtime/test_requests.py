@@ -240,6 +240,29 @@ def test_an_async_worker_in_an_event_loop(plain: Place) -> None:
     asyncio.run(main())
 
 
+def test_an_async_worker_is_cancelled_after_its_time(plain: Place) -> None:
+    told: list[str] = []
+
+    async def worker(request: Request) -> None:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            told.append("cancelled")
+            raise
+
+    async def main() -> None:
+        async with holdfast.open(plain.url, **plain.options()) as store:
+            once = RetryPolicy(max_attempts=1)
+            requests = holdfast.runtime.Requests(store, worker, timeout=0.1, retry=once)
+            await requests.start()
+            with pytest.raises(RequestFailedError, match="timeout"):
+                await requests.result(await requests.submit("s", 1), timeout=30)
+            await requests.stop()
+            assert told == ["cancelled"]
+
+    asyncio.run(main())
+
+
 def test_an_async_worker_that_nobody_awaits_is_refused(store: sync.Store) -> None:
     async def worker(request: Request) -> None: ...
 

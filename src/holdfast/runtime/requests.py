@@ -434,7 +434,8 @@ class Requests:
                 log.warning("%s failed: %r", where, error, exc_info=True)
                 led(mailbox._failed(mail, error))
         finally:
-            call.cancel()
+            if call.cancel():
+                call.set_running_or_notify_cancel()  # else who waits for it to end is not told
             with self._lock:
                 self._active.pop(f"{session}/{letter.id}", None)
         return None
