@@ -151,19 +151,38 @@ def short_file(source: str) -> list[str]:
 
 
 CATCHES = re.compile(r"\b(?:Conflict|Damaged\w*|StateIntegrityError|BaseException)\b")
+LOCKS = re.compile(r"(?:threading|asyncio)\.(?:R?Lock|Condition|(?:Bounded)?Semaphore)")
 
 
 def unexplained_handlers(source: str) -> list[str]:
     """Handlers of a conflict, of damage or of everything, where no comment says why: on the line
-    before, on theirs, or up to their first statement."""
-    lines = source.splitlines()
+    before, on theirs, or up to their first statement. What is suppressed is handled, too."""
+    lines, found = source.splitlines(), list[tuple[int, int, str]]()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ExceptHandler) and node.type is not None:
+            found.append((node.lineno, node.body[0].lineno, ast.unparse(node.type)))
+        elif isinstance(node, ast.With):
+            for call in (item.context_expr for item in node.items):
+                if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("suppress"):
+                    found.append((node.lineno, node.body[0].lineno, ast.unparse(call)))
     return [
-        f"{node.lineno}: it does not say why it catches {ast.unparse(node.type)}"
+        f"{first}: it does not say why it catches {what}"
+        for first, last, what in found
+        if CATCHES.search(what) and not any("#" in line for line in lines[max(first - 2, 0) : last])
+    ]
+
+
+def unexplained_locks(source: str) -> list[str]:
+    """Locks of which nothing says what they keep together, or whom they keep waiting: a comment on
+    the line or the one before, or a docstring behind it."""
+    lines = ["", *source.splitlines(), ""]
+    return [
+        f"{node.lineno}: it does not say what the lock is for"
         for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.ExceptHandler)
-        and node.type is not None
-        and CATCHES.search(ast.unparse(node.type))
-        and not any("#" in line for line in lines[max(node.lineno - 2, 0) : node.body[0].lineno])
+        if isinstance(node, ast.Call)
+        and LOCKS.fullmatch(ast.unparse(node.func))
+        and "#" not in lines[node.lineno - 1] + lines[node.lineno]
+        and '"""' not in lines[node.lineno + 1]
     ]
 
 
@@ -412,6 +431,7 @@ EACH: list[Callable[[str], list[str]]] = [
     long_functions,
     long_file,
     unexplained_handlers,
+    unexplained_locks,
     undone,
     machine_paths,
     many_bases,
@@ -580,6 +600,9 @@ BAD: list[tuple[Callable[[str], list[str]], str, str]] = [
     (unexplained_handlers, f"{TRY}Conflict:\n    pass", f"{TRY}Conflict:  # why\n    pass"),
     (unexplained_handlers, f"{TRY}(A, DamagedRowError):\n    pass", f"{TRY}A:\n    pass"),
     (unexplained_handlers, f"{TRY}BaseException:\n    raise", f"{TRY}A:\n    # why\n    raise"),
+    (unexplained_handlers, "with suppress(Conflict):\n    do()", "with suppress(A):\n    do()"),
+    (unexplained_locks, "a = threading.Lock()\nb = 1", "a = threading.Lock()  # of both"),
+    (unexplained_locks, "a = asyncio.Lock()", 'a = asyncio.Lock()\n"""Of both."""'),
     (undone, "x = 1  # TO" + "DO: more", "x = 1  # to do so is wise"),
     (undone, "raise NotImplemented" + "Error", "return NotImplemented"),
     (machine_paths, "x = '/wor" + "k/main'", "x = 'work/main'"),

@@ -106,8 +106,8 @@ class Audit(Startable):
         self._sent: list[Any] = []
         """Notes that may have been committed: the same once more, under one key, are once."""
         self._number = 0
-        self._lock = threading.Lock()
-        self._committing = threading.Lock()
+        self._lock = threading.Lock()  # for moments only: a read does not wait for a commit
+        self._committing = threading.Lock()  # one commit at a time: all share what may be sent
         self._background = Background(core, "holdfast-audit", every, self.flush, self._leave)
 
     # noting

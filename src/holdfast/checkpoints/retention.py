@@ -214,8 +214,10 @@ class Needs:
 
 
 ATTEMPTS = 20
+"""Runs of others prune further meanwhile; each time less is left for this one."""
 DAY = timedelta(days=1)
 LOOKED_AT = 100
+"""Newest entries of which the clocks are compared."""
 AGED = "over its age"
 """Why one goes that is over no count."""
 MOST = 0.2

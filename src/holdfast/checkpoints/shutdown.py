@@ -91,7 +91,7 @@ class ShutdownCheckpoints:
                 "nobody can take"
             )
         self._signals = _Signals(self.finish)
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # block, store and signal may end it at once: one collects
         self._over = True
 
     def __enter__(self) -> ShutdownCheckpoints:

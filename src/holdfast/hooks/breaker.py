@@ -74,7 +74,7 @@ class Breaker:
         self.opened = 0
         """How often it has opened."""
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # calls of several threads are counted together
         self._failed: deque[float] = deque(maxlen=settings.failures)
         self._state = CLOSED
         self._until = 0.0

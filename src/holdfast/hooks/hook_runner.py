@@ -62,7 +62,7 @@ class HookRunner:
         self._core = core_of(store)
         self._hook = hook
         self._named = named
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # lines are taken, and taken away from what hangs, by threads
         self._name = f"holdfast-hook-{hook.name}"
         self._cursor = Cursor(self._core, CURSOR + hook.name)
         self._batches: Generator[float, None, None] | None = None

@@ -539,7 +539,7 @@ class Watchdog(Startable):
     def _refusal(self, scope: Scope) -> str | None:
         """Why the checks refuse the newest state of a scope; damage is found by other ways."""
         handle = self._handle.line(scope)
-        with suppress(ScopeNotFoundError, StateIntegrityError):
+        with suppress(ScopeNotFoundError, StateIntegrityError):  # the other looks tell of that
             head = handle.place()[2]
             if not head or self._states.get(scope) == head:
                 return None

@@ -73,7 +73,7 @@ class _Replica:
         self.shown = shown(url)
         self.error: str | None = None
         self._storage: Storage | None = None
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # one copies at a time, and nobody closes it meanwhile
 
     @contextmanager
     def opened(self, *, create: bool) -> Iterator[Storage]:

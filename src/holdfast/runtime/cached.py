@@ -47,7 +47,7 @@ class Cached(Generic[_T]):
         self._build = build
         self._value: _T | None = None
         self._since = 0.0
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # who asks while it is built waits, and builds it not again
 
     def get(self) -> _T:
         """The value; it is built if there is none, or it is too old."""
@@ -151,7 +151,7 @@ class Compositions:
         """What is wrong with files, by their paths."""
         self._found: dict[tuple[Path, int, int], Composition | str] = {}
         self._named: dict[str, Composition] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of two that refresh, the later one reads what is new
         self.refresh()
 
     def refresh(self) -> int:

@@ -178,8 +178,8 @@ class Events:
         self._most, self._batch = queue, batch
         self._keep = check_ttl(keep, "keep") / _SECOND if keep is not None else None
         self._written = self._dropped = self._told = 0
-        self._lock = threading.Lock()
-        self._writing = threading.Lock()
+        self._lock = threading.Lock()  # for moments only: who emits never waits for a commit
+        self._writing = threading.Lock()  # batches are written in the order of their events
         self._bell = Bell()
         self._watching: tuple[Callable[[Event], None], ...] = ()
         """Are told of each event, in the thread that emits it."""

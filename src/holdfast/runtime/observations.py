@@ -163,7 +163,7 @@ class Observations:
         self._log = log
         self._deliver = deliver
         self._by_target: dict[str, dict[str, ObserverInfo]] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of who observes whom, the queue, and what limiters count
         self._queue: deque[tuple[str, Event]] = deque()
         self._ended: deque[str] = deque()
         self._doubtful: deque[ObserverInfo] = deque()

@@ -40,7 +40,7 @@ class Queue:
         self._handle = handle_of(state)
         self._items = f"{QUEUES.prefix}{name}/items"
         self._popped = f"{QUEUES.prefix}{name}/popped"
-        self._taking = threading.Lock()
+        self._taking = threading.Lock()  # threads that pop at once would only conflict
 
     @here
     def named(self, name: str) -> Queue:

@@ -173,7 +173,7 @@ class Requests:
         """When sessions that wait are to be looked at."""
         self._at_work: set[str] = set()
         self._desks: dict[str, _Desk] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of the four above; once it is over, no call begins
         self._seen = -1
         self._concurrency = concurrency
         self._pool: ThreadPoolExecutor | None = None

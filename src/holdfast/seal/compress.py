@@ -21,7 +21,9 @@ BLOCK = 256
 """A padded record has a multiple of this length."""
 
 SMALLEST = 200
+"""Shorter ones are left as they are: they hardly get shorter, and there are many."""
 LZ4_UP_TO = 16 * 1024
+"""Longer ones take zstd at once: they are rare, and what it saves counts more than its time."""
 MAX_PLAIN = 256 << 20
 """Largest length that is ever believed, whatever a header says."""
 

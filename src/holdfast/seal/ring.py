@@ -101,8 +101,8 @@ class Ring:
         self._wraps: dict[int, dict[bytes, Wrap]] = {}
         """By generation, of the masters that are held here."""
         self._cache: OrderedDict[bytes, ScopeKeys] = OrderedDict()
-        self._lock = threading.Lock()
-        self._looking = threading.Lock()
+        self._lock = threading.Lock()  # of the cache; for moments only
+        self._looking = threading.Lock()  # one derives what opens a new master: that takes long
 
     def __repr__(self) -> str:
         return f"Ring(generations={self.span[0]}-{self.span[1]})"

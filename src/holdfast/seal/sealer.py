@@ -39,6 +39,7 @@ WRITER = 16
 NONCE = 12
 TAG = 16
 RECORDS_PER_WRITER = 1 << 28
+"""Then it draws a new key: far below the 2^32 records at which nonces of one key may repeat."""
 CACHED_WRITERS = 256
 
 _FORMAT = 0x10

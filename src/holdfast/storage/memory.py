@@ -65,7 +65,7 @@ class _Space:
 
 
 _SPACES: dict[str, _Space] = {}
-_SPACES_LOCK = threading.Lock()
+_SPACES_LOCK = threading.Lock()  # of two that open a name at once, one makes what it names
 
 
 def open_memory(

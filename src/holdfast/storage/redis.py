@@ -131,7 +131,7 @@ class _Fuse:
         self._what = what
         self.blown = False
         self._again = 0.0
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of several threads, one tries again what has failed
 
     def run(self, call: Callable[[], _T]) -> _T | None:
         """What the call gives; None if it failed, or was not made."""

@@ -95,7 +95,7 @@ class Tally:
     """Which of the commits that a server has counted are this handle's own."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # both numbers are of one moment
         self._flying = 0
         """Commits of this handle on their way."""
         self._own = 0

@@ -186,7 +186,7 @@ class Leases:
         self._swap = partial(swap_cells, core.storage)
         # Weak: a lease that nobody has any more, whatever went wrong, is not renewed for ever.
         self._held: weakref.WeakSet[Lease] = weakref.WeakSet()
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # of those held; `_live` is asked inside, too
         self._beats = Background(core, "holdfast-leases", LONGEST, self._turn)
         self._look = inf
         """When a lease is to be renewed next, by the clock's ticks."""

@@ -243,7 +243,7 @@ class LongWriter:
         self._cause = cause_now()
         self._short = bytearray()
         self._upload: Upload | None = None
-        self._turn = threading.RLock()
+        self._turn = threading.RLock()  # pieces of threads go in whole; a failed one ends it
         self.over = ""
         """Why it has ended; empty while it has not."""
         self.size = 0
@@ -496,7 +496,7 @@ class ReadFile(io.BufferedIOBase):
     def __init__(self, reader: LongReader) -> None:
         self._reader = reader
         self._at = 0
-        self._turn = threading.RLock()
+        self._turn = threading.RLock()  # nobody moves the place between a read and its step
 
     @property
     def size(self) -> int:

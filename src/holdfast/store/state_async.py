@@ -178,7 +178,7 @@ class Pump:
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._stopped = False
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # several loops commit through one thread
         self._scheduled: set[asyncio.AbstractEventLoop] = set()
         self._long = 0
         """Changes under way that no loop may commit, nor wait for: all others go with them."""
@@ -315,7 +315,7 @@ class WriteStream:
     def __init__(self, handle: LineHandle, key: str, if_version: int | None) -> None:
         self._writer = LongWriter(handle, key, if_version)
         self._closed = False
-        self._turn = asyncio.Lock()
+        self._turn = asyncio.Lock()  # pieces of several tasks go in whole
 
     @property
     def version(self) -> int | None:
@@ -377,7 +377,7 @@ class ReadStream:
         self._key = key
         self._opened: LongReader | None = None
         self._at = 0
-        self._turn = asyncio.Lock()
+        self._turn = asyncio.Lock()  # nobody moves the place between a read and its step
 
     @property
     def _reader(self) -> LongReader:

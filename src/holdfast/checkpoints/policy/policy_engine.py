@@ -98,7 +98,7 @@ class Engine(Gate):
         self._noted: deque[tuple[Change, Sequence[Written]]] = deque()
         self._alarmed = False
         """The thread will come for what is noted."""
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # of all of this; what renews a tracker takes it again
         self._asked: dict[str, Tracker] = {}
         """Agents for which something is to be done now: once for each, so memory is bounded."""
         self._alarms: list[tuple[float, int, Tracker]] = []

@@ -138,7 +138,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         self.types = types or (Serialised(serde) if serde else Types(strict=strict))
         self._sight = Sight()
         self._threads: OrderedDict[str, Thread] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # a thread of LangGraph is one object, whoever asks first
         self._warned: dict[str, None] = {}
         self._pool = ThreadPoolExecutor(8, thread_name_prefix="holdfast-langgraph")
 

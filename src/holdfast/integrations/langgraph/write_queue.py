@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 GATHER = 0.005
 """Seconds that writes wait for the checkpoint after them."""
-MOST = 64
-TRIES = 20
+MOST, TRIES = 64, 20
+"""Writes in one change, and how often it is tried against others that write the thread, too."""
 
 
 @dataclass(eq=False)
@@ -49,7 +49,7 @@ class Turns:
 
     def __init__(self, draft: Callable[[bool], Draft]) -> None:
         self._draft = draft
-        self._change = threading.Condition()
+        self._change = threading.Condition()  # let go of while the one that leads writes
         self._waiting: deque[Job] = deque()
         self._busy = False
 

@@ -321,7 +321,7 @@ class Managed(Closable):
         """How the agent and all that runs beside it are now."""
         store, scope = handle_of(self.store), self.state.scope
         current = checkpoint = ""
-        with suppress(StateIntegrityError, ScopeNotFoundError):
+        with suppress(StateIntegrityError, ScopeNotFoundError):  # damaged, or not there yet
             current = f"main@{handle_of(self.state).place()[2]}"
             checkpoint = next((one.id for one in self.list(limit=1)), "")
         open_ = [f"{one.agent}: {one.failure.kind}: {one.error}" for one in Sightings(store).all()]

@@ -41,7 +41,7 @@ class MongoStorage(ServerStorage):
     ) -> None:
         super().__init__(durability, read_only=read_only)
         self.address = MongoAddress.of(url)
-        self._turn = threading.Lock()
+        self._turn = threading.Lock()  # see `_commit`: two at once would end one another
         self._client = Client(self.address, full=durability == "full")
         try:
             with self._client.talking():

@@ -260,8 +260,8 @@ class Pool:
         self._address = address
         self._welcome = welcome
         self._free: list[Link] = []
-        self._lock = threading.Lock()
-        self._places = threading.BoundedSemaphore(address.pool_size)
+        self._lock = threading.Lock()  # of the free ones; for moments only
+        self._places = threading.BoundedSemaphore(address.pool_size)  # who finds none waits
         self._closed = False
 
     def deadline(self) -> float:

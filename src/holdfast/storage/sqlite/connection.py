@@ -67,6 +67,7 @@ class Reading:
 PATIENCE = 1.0
 """Seconds for which readers who keep the log from being emptied are waited for."""
 _PAUSE = 0.02
+"""Seconds between two tries, in which others can commit."""
 
 
 def persist(emptied: Callable[[], bool]) -> bool:
@@ -157,7 +158,7 @@ class Still(Ranges):
 
     def __init__(self, path: str, patience: files.Patience) -> None:
         self._path = path
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # threads share the connection, and a fork waits for it
         with self._lock:
             forks.join(self, self._lock)
             self._connection = files.connect(path, patience, write=False)

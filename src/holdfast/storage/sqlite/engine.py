@@ -66,11 +66,14 @@ _READ = {b"E": 9, b"D": 17}
 """What is proven for reads, too, and how much of a key names the timeline or the scope."""
 _ENDS = b"\xff" * _NUMBER
 _PLACES = 50_000
+"""What is known to be sound, or absent: some megabytes. Then all of it is asked for anew."""
 _VACUUM_PAGES = 64
+"""Free pages that a commit gives back beside those of its own rows, so that none pile up."""
 _LOOKED, _TOGETHER, _SPARSE = 8, 128, 1.15
 """Rows that are looked at for each that goes; those of them that are moved or left together; and
 how far apart their numbers are then. Measured, 39 % of the pages were empty without it."""
 _CHECKPOINT_SECONDS = 0.02
+"""For which moving the log waits for readers: whoever commits waits as long."""
 _LOOK_SECONDS = 0.02
 """Between two looks at whether the files are still there, which cost as much as the read."""
 _REPLACED = (
@@ -109,8 +112,8 @@ class SqliteStorage(Ranges):
         self._wal_pages = 0
         self._look_at = 0.0
         self._had_log = True
-        self._write_lock = threading.RLock()
-        self._read_lock = threading.Lock()
+        self._write_lock = threading.RLock()  # of the writing connection: commits, moving the log
+        self._read_lock = threading.Lock()  # of what proves the index: readers ask, too
         self._begun = False
         self._version: object = None  # what was asked for in the transaction that is open now
         self._absent: set[bytes] = set()  # found so, and nobody else has committed since

@@ -31,6 +31,7 @@ from holdfast.storage.sqlite import guard as guard
 LONGEST = 5.0
 """Seconds for which a fork waits for calls that are under way."""
 _PATIENCE = 0.05
+"""Seconds for the first try for each lock, then twice as many: see `_take`."""
 
 AnyLock: TypeAlias = "threading.Lock | threading.RLock"
 
@@ -113,7 +114,7 @@ def _in_parent() -> None:
 
 def _in_child() -> None:
     global _gate
-    _gate = threading.Lock()
+    _gate = threading.Lock()  # that of the parent is held here, and by nobody
     left = [c for c in list(_connections) if _mine.taken is None or not _closed(c)]
     _left.update(_connections[connection] for connection in left)
     for kept in (*left, *(list(_users) if left else ())):

@@ -43,6 +43,7 @@ _BEGIN = guard.MAGIC + PAGE.to_bytes(2, "big")
 _MAPS = PAGE // 5 + 1  # each so many pages there is one that maps others
 _COUNT = "SELECT count(*) FROM sqlite_schema"
 _LOCK = threading.Lock()
+"""A fork waits for it: no thread is inside SQLite, or writes the file, then."""
 
 
 @dataclass

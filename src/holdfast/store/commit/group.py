@@ -76,7 +76,9 @@ from holdfast.store.rules.upload_pins import Pins
 from holdfast.store.tree.split import MemoCache
 
 GROUP = 1024
+"""Changes in one commit: what bounds its memory, and how long the first of them waits."""
 ATTEMPTS = 200
+"""At a commit that others were faster at. Only writers without any pause outrun it so often."""
 MANY = 32
 """Changes of a group from which on the garbage collector waits for its end."""
 _ANSWERING = frozenset(("delete", "trim"))

@@ -139,7 +139,7 @@ def classes_along(there: Iterable[Timeline], here: Declared) -> list[Classed]:
     """
     known, found = here.prefixes(Classed), dict[Classed, None]()
     for state in there:
-        with suppress(StateIntegrityError, NewerFormatError):
+        with suppress(StateIntegrityError, NewerFormatError):  # this shall not stop the restore
             found |= dict.fromkeys(state.declared.of(Classed))
     return [one for one in found if one.class_ == SENSITIVE and one.prefix not in known]
 

@@ -89,6 +89,7 @@ def numbered(core: Directory) -> Iterator[tuple[int, bytes]]:
     """(number, key of its row or tombstone) of every scope, deleted and erased ones, too, as far as
     the directory can be read."""
     for key, row in each(core.storage.scan, b"D", b"E"):
+        # What cannot be read has no number; `verify` names it.
         with suppress(StateIntegrityError, FormatError, KeyMissingError, ValueError):
             if (number := _number_in(core, key, row)) is not None:
                 yield number, key
@@ -108,7 +109,7 @@ class Numbers:
 
     def __init__(self, core: Directory) -> None:
         self._core = core
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # naming one number looks for others
         self._rows: dict[int, bytes] = {}
         self._names: dict[int, str] = {}
 
@@ -185,7 +186,7 @@ class Directory:
         self.lanes = Lanes(storage, self.commitments.domain(b"feed"))
         self.lapses = Lapses(clock)
         self.held: OrderedDict[Scope, Ledger] = OrderedDict()
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # a scope, a timeline, is one object, whoever asks first
         self.numbers = Numbers(self)
 
     def check_writable(self) -> None:

@@ -22,6 +22,7 @@ from holdfast.storage.rows import PAGE, each
 from holdfast.store.names import rowkinds
 
 LANES = 16
+"""So that processes that write at once seldom meet: each keeps to a lane until it meets another."""
 ITEM = 48
 NEWEST = 8
 """Rows of each lane that are compared with a timeline before a process first writes to it."""
@@ -46,7 +47,7 @@ class Bell:
     """Wakes whoever waits for the next commit of this process. Without it they wake later."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # who comes while it rings is woken by it or stays
         self.waiting: set[Callable[[], object]] = set()
 
     def add(self, wake: Callable[[], object]) -> None:
@@ -237,7 +238,7 @@ class FeedHeads:
                     left = None if left is None else left - 1
                     number, data = behind
                     follows = _number(key) + 1 == number
-                    with suppress(StateIntegrityError):
+                    with suppress(StateIntegrityError):  # `verify` names it; the others tell more
                         if not follows or self._lanes.fits(lane, number, row[-32:], data):
                             _note(heads, items_of(data))
                 behind = _number(key), row

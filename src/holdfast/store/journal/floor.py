@@ -153,7 +153,7 @@ def _without_anchor(ledger: Ledger, timeline: int) -> Floor:
         if rowkinds.sequence_of(key) > head:
             break  # it was lost together with the newest entries
         last = rowkinds.sequence_of(key)
-        with suppress(StateIntegrityError):
+        with suppress(StateIntegrityError):  # nothing rests on one that cannot be read
             plain = ledger.open_row(key, row)
             if _vouched(ledger, timeline, last, read_save(plain)):
                 bases[last] = ledger.commit_save(plain)
@@ -281,7 +281,7 @@ def all_told(ledger: Ledger, number: int) -> Iterator[Loss]:
     """The losses that a timeline tells of, the newest first; what cannot be read is passed over."""
     line = rowkinds.line(b"E", ledger.number, number)
     for key, row in each(ledger.storage.scan, line, rowkinds.after(line), reverse=True):
-        with suppress(PrunedError, StateIntegrityError):
+        with suppress(PrunedError, StateIntegrityError):  # `verify` names it
             for op in ledger.open_entry(key, row)[1].ops:
                 if op[0] == entries.LOST:
                     yield told(rowkinds.sequence_of(key), op)

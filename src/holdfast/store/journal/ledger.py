@@ -45,6 +45,7 @@ PACK = 4096
 """Bytes of a pack, and of the atoms inside an entry's row: one read gives little more than
 what was asked for, and rows stay few."""
 _PREFETCH = 256
+"""Rows that are read together: what bounds memory."""
 NOT_NAMED = "a value is not the one that the index names"
 TOGETHER = 1024
 """Values that are decoded at one stroke, if all of them are held."""
@@ -126,7 +127,7 @@ class Ledger:
         """Names of timelines other than `main`, as far as somebody asked: see `Numbers`."""
         self.views: dict[tuple[int, int, int], Any] = {}
         """The same, at older entries."""
-        self.viewing = threading.RLock()
+        self.viewing = threading.RLock()  # one reads such a state, for all who want it
         self.made: list[tuple[int, str, int, int]] = []
         """All timelines, as far as somebody asked: see `Directory.timelines`."""
         self.ended: set[int] = set()

@@ -80,7 +80,7 @@ class Timeline:
     def __init__(self, ledger: Ledger, number: int) -> None:
         self.ledger = ledger
         self.number = number
-        self.lock = threading.RLock()
+        self.lock = threading.RLock()  # index and overlay change together; who holds it reads on
         self.seen: object = None
         self.compared = False  # with what the feed names
         self.sequence = ledger.before

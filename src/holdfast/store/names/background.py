@@ -115,7 +115,7 @@ class Background(Startable):
         self._end = threading.Event()
         self._stirred = threading.Event()
         self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of two that start or stop it, one does
         self.error = ""
         """How the last turn failed; empty if it did not."""
         self.turns = 0

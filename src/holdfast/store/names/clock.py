@@ -100,7 +100,7 @@ class Lapses:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # what is asked for moves to the end
         self._seen: OrderedDict[Hashable, tuple[Hashable, float, float]] = OrderedDict()
         """Content, since when it is so, and when it was last asked for; the latest at the end."""
 

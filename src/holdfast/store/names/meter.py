@@ -105,7 +105,7 @@ class Meter:
     """Counts and times for one open store. Thread safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # who commits tells without it (`_told`)
         self._known: dict[Measure, dict[tuple[str, ...], _Series]] = {
             measure: {} for measure in MEASURES.values()
         }

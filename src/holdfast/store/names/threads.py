@@ -45,7 +45,7 @@ class _Work(Generic[_T]):
         import asyncio
 
         self._function = function
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # it is begun or unwanted, never both
         self._begun = False
         self.unwanted = False
         run = partial(copy_context().run, self._run)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.store.commit.group import Core
 
 ATTEMPTS = 50
+"""All schedules of a store share one count, so that many at once meet there."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _count = msgspec.msgpack.Decoder(list[int]).decode

@@ -39,6 +39,7 @@ from holdfast.store.read.reader import microseconds, moment
 from holdfast.store.rules.lookup import derived
 
 VIEWS = 8
+"""Older states that a scope keeps in memory, for who asks for one again."""
 _HASH = re.compile("[0-9a-f]{64}")
 
 

@@ -804,7 +804,7 @@ class Watch(Closable):
         self._tail: Tail | None = None
         self._midway = False
         """Whether reading has stopped at its own bound: what follows needs no new commit."""
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # threads of one watch take turns: each entry is given once
         self._closed = False
 
     @property

@@ -121,7 +121,7 @@ class Ephemerals:
         self.boxes: dict[tuple[int, int], Box] = {}
         self._bytes = 0
         self._version = FIRST
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # boxes and what they hold in all; a sweep applies, too
 
     def box(self, timeline: Timeline) -> Box | None:
         """The ephemeral keys of a timeline; None if none are declared."""

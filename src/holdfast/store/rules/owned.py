@@ -174,7 +174,7 @@ class Table:
 
     def __init__(self) -> None:
         self.entries: dict[str, Owned] = {}
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # modules are imported, and declare, in several threads
         self._full = False
         self._index: Index | None = None
 

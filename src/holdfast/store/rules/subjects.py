@@ -116,7 +116,7 @@ class Subjects:
         """With the token of the storage at which the cell was last looked at."""
         self._seals: OrderedDict[bytes, tuple[PartSeal | None, object]] = OrderedDict()
         """The same by id, with None for those that are erased."""
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of both tables; for moments only
         self._local = threading.local()
         self.resealed: str | None = None
         """How the names of subjects begin for whom a gate seals parts by itself, each time anew."""

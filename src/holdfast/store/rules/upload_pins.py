@@ -27,8 +27,8 @@ from holdfast.store.names.cells import cell_at, swap_cells
 from holdfast.store.names.items import Swept
 from holdfast.store.names.threads import safe_point
 
-BEAT = 10.0
-TERM = 60.0
+BEAT, TERM = 10.0, 60.0
+"""Seconds between two signs of life, and without one until it is swept: five may be missed."""
 SWEPT = b"\0"
 SLICE = 64
 """Rows that are dropped together: what bounds memory and the length of a commit."""
@@ -59,7 +59,7 @@ class Pins:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # the thread ends when none live, and starts with the first
         self._live: dict[bytes, Pin] = {}
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()

@@ -20,6 +20,7 @@ from typing import Any
 from holdfast.seal.sealer import read_varint, write_varint
 
 INLINE = 64
+"""Bytes of an atom that its ref carries itself: a row of its own would take more."""
 WHOLE = 1024
 LONG = 16 * 1024
 

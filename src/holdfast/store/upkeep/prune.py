@@ -110,6 +110,7 @@ SLICE = 64
 PAUSE = 0.001
 """Seconds between two slices: those who wait for their turn to write get it."""
 ATTEMPTS = 20
+"""Whoever prunes the scope meanwhile, or comes to rest on it, costs one of them."""
 MOST_BASES = 10_000
 """States kept below a floor: they are all named in one entry."""
 

@@ -146,7 +146,7 @@ class HoldfastStore(BaseStore):
         self._embedder = Embedder(index) if index else None
         dims = self._embedder.dims if self._embedder is not None else None
         self._mirror = Mirror(self._handle, dims)
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of the next: no time is given twice
         self._latest = 0
         self._sweeping: Future[None] = Future()
         self._sweeping.set_result(None)

@@ -20,7 +20,9 @@ from holdfast.integrations.langgraph.store.vectors import Matrix, units
 from holdfast.store.inner import LineHandle
 
 CHUNK = 1000
+"""Items that are read together."""
 ROUNDS = 10
+"""What is restored meanwhile has to be read anew; beyond so often it would never end."""
 MOST_ENTRIES = 1000
 """Further behind than so many entries, and than it has items, a mirror is made anew."""
 
@@ -29,7 +31,7 @@ class Mirror:
     """Items by namespace, newest last, at one entry of the scope. Use it under its lock."""
 
     def __init__(self, handle: LineHandle, dims: int | None) -> None:
-        self.lock = threading.RLock()
+        self.lock = threading.RLock()  # from catching up to the answer: it is of one entry
         self._handle = handle
         self._dims = dims
         self._life = 0
