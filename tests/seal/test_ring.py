@@ -22,8 +22,8 @@ from holdfast.errors import (
 from holdfast.seal import keys, ring
 from holdfast.seal import ring as ring_rows
 from holdfast.seal.keys import FileKey, KeySource, PassphraseKey, Secret
+from holdfast.seal.master_rotation import begin
 from holdfast.seal.ring import Ring
-from holdfast.seal.rotation import begin
 from holdfast.storage.contract import Batch
 from holdfast.storage.memory import MemoryStorage
 

@@ -18,10 +18,10 @@ from holdfast.errors import (
     Unavailable,
     WrongKeyError,
 )
-from holdfast.seal import keys, ring, rotation
+from holdfast.seal import keys, master_rotation, ring
 from holdfast.seal.keys import FileKey, KeySource, PassphraseKey, Secret
+from holdfast.seal.master_rotation import begin, finish
 from holdfast.seal.ring import Ring, generation_of, scope_of
-from holdfast.seal.rotation import begin, finish
 from holdfast.seal.subject_keys import KEY, SubjectRow, put_subject, read_subject
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch, Storage
@@ -49,7 +49,7 @@ SCOPES = [bytes((n,)) * 16 for n in range(1, 8)]
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slices of three rows, and passphrases without the work."""
-    monkeypatch.setattr(rotation, "SLICE", 3)
+    monkeypatch.setattr(master_rotation, "SLICE", 3)
 
     def quick(passphrase: Secret, salt: bytes, cost: keys.Argon) -> bytes:
         return keys.hmac.digest(salt, passphrase.reveal(), "sha256")
@@ -295,16 +295,16 @@ def test_two_finish_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     storage, ring, made = full(on_disk(tmp_path / "ring.db"))
     begin(ring, NEW)
     other = Ring.open(storage, NEW, LINEAGE)
-    wrap_page = rotation._wrap_page
+    wrap_page = master_rotation._wrap_page
 
     def late(*given: Any, **more: Any) -> None:
-        monkeypatch.setattr(rotation, "_wrap_page", wrap_page)
+        monkeypatch.setattr(master_rotation, "_wrap_page", wrap_page)
         other.storage = Faulty(storage, Fault("commit", 8, onward=True))
         with pytest.raises(Unavailable):  # all is blanked, and little dropped
             finish(other)
         wrap_page(*given, **more)
 
-    monkeypatch.setattr(rotation, "_wrap_page", late)
+    monkeypatch.setattr(master_rotation, "_wrap_page", late)
     assert finish(ring) > 0
     assert opens(storage, NEW, made)
     storage.close()

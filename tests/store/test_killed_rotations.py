@@ -15,7 +15,7 @@ from holdfast.errors import KeyRetiredError, WrongKeyError
 KILLED = """
 import os, sys
 from holdfast import sync
-from holdfast.seal import rotation as turning
+from holdfast.seal import master_rotation as turning
 from holdfast.storage.sqlite import engine as sqlite
 from holdfast.store.upkeep import rotate as rekeying
 turning.SLICE, rekeying.SLICE = 4, 40

@@ -11,8 +11,9 @@
     O + generation                     record  the master before, wrapped, while both open the ring
 
 Rows are written once: another master, or another data key of a scope, has rows of its own, so
-that rotation adds before it removes. While the master is rotated (`rotation`) two generations open
-the ring: every key is wrapped under both, and whoever has the new master has the old one, too.
+that rotation adds before it removes. While the master is rotated (`master_rotation`) two
+generations open the ring: every key is wrapped under both, and whoever has the new master has the
+old one, too.
 Every commit that adds a key expects the cell, so that no key is made for a master that is gone.
 """
 

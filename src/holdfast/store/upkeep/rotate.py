@@ -29,7 +29,7 @@ from holdfast.errors import (
     KeyNotNeededError,
     ScopeNotFoundError,
 )
-from holdfast.seal import rotation
+from holdfast.seal import master_rotation
 from holdfast.seal.keys import KeySource, key_for
 from holdfast.seal.ring import ID, RETIRED, SCOPE, SUBJECT, Ring, epoch_of, generation_of, scope_of
 from holdfast.storage.contract import Batch
@@ -221,7 +221,7 @@ class _Resealing:
 # ---- keyring ------------------------------------------------------------------------------------
 # The store's keys: what a ring holds, and rotation of the master that opens it.
 #
-# What it takes is done by `holdfast.seal.rotation`; data keys are rotated by `rotate`.
+# What it takes is done by `holdfast.seal.master_rotation`; data keys are rotated by `rotate`.
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,13 +285,13 @@ def _new_key(key: str) -> Iterator[KeySource]:
 def begin_rotation(core: Core, key: str) -> None:
     """Let a new master open the store beside the old one."""
     with _new_key(key) as source:
-        rotation.begin(ring_of(core, write=True), source)
+        master_rotation.begin(ring_of(core, write=True), source)
 
 
 def finish_rotation(core: Core) -> MasterRotated:
     """Retire the old master."""
     ring = ring_of(core, write=True)
-    dropped = rotation.finish(ring)
+    dropped = master_rotation.finish(ring)
     settled = core.settle(data=False)
     return MasterRotated(
         ring.span[1], dropped, (_STALE_RINGS,) if settled else (_STALE_RINGS, IN_LOGS)
