@@ -14,6 +14,7 @@ import pytest
 
 from holdfast import sync
 from holdfast.checkpoints import RestoreRequest
+from holdfast.checkpoints.restore_request import Bringing
 from holdfast.errors import HoldfastError
 from holdfast.store.inner import handle_of, own_change, run_parts
 from holdfast.store.rules.classes import inferred
@@ -64,6 +65,7 @@ PLAIN = {
     "adopted": (False, True),
     "reverted": (True, True),
     "copied": True,
+    "rescued": True,
     "moved": True,
 }
 """What becomes of any key."""
@@ -75,9 +77,9 @@ STAYS = PLAIN | {
 ALWAYS = STAYS | {"restored": "stays", "copied": False}
 EXPECTED: dict[str, dict[str, Any]] = {
     "$retention/": ALWAYS | {"reverted": (False, False), "moved": False, "marks": True},
-    "$retention/restart/": ALWAYS | {"moved": False, "marks": True},
+    "$retention/restart/": ALWAYS | {"rescued": False, "moved": False, "marks": True},
     "$shutdown/": ALWAYS,
-    "$policy/": PLAIN | {"copied": False},
+    "$policy/": PLAIN | {"copied": False, "rescued": False},
     "$agent/": PLAIN | {"class": "sensitive"},
     "$agent/tasks/": PLAIN | {"class": "sensitive", "along": "$handover/seen/t1"},
     "$agent/attached/": PLAIN | {"class": "sensitive", "signal": True},
@@ -93,7 +95,7 @@ EXPECTED: dict[str, dict[str, Any]] = {
     "$mailbox/": PLAIN,
     "$mailbox/inbox/": STAYS,
     "$drift/": STAYS,
-    "$loop/": STAYS | {"copied": False, "moved": False},
+    "$loop/": STAYS | {"copied": False, "rescued": False, "moved": False},
     "$machine/*/": PLAIN,
     "$machine/*/now": PLAIN | {"merged": ({"theirs": 1}, True), "along": "$machine/m/data"},
     "$machine/*/log/": STAYS | {"reverted": (False, False)},
@@ -114,7 +116,7 @@ EXPECTED: dict[str, dict[str, Any]] = {
     "$events/": PLAIN | {"merged": ({"theirs": 1}, True)},
     "$request/": STAYS,
     "$schema/": STAYS | {"merged": ({"ours": 1}, True), "adopted": (True, True)},
-    "$migrations/": STAYS | {"copied": False, "moved": False},
+    "$migrations/": STAYS | {"copied": False, "rescued": False, "moved": False},
 }
 OTHER: dict[str, list[Any]] = {
     "restore": [Owned.BACK, Owned.STAY, Owned.ALWAYS],
@@ -194,6 +196,16 @@ def copied(store: sync.Store, key: str) -> bool:
     return state.exists(key)
 
 
+def rescued(store: sync.Store, key: str) -> bool:
+    """Whether it comes with the state of another scope where nothing is left of its own: then what
+    is sticky comes along, as in a recovery from a copy."""
+    source, state = store.agent("saved"), store.agent("rescued")
+    write(source, {key: 1})
+    there = handle_of(source).history.points.line()
+    Bringing(handle_of(state), there, "there", None, None, None, sticky=True).run(None)
+    return state.exists(key)
+
+
 def moved(store: sync.Store, key: str, folder: Path) -> bool:
     """Whether it comes with the scope to another store."""
     source = store.agent("moved")
@@ -252,6 +264,7 @@ def observed(store: sync.Store, key: str, folder: Path) -> dict[str, Any]:
         "adopted": adopted(store, key),
         "reverted": reverted(store, key),
         "copied": copied(store, key),
+        "rescued": rescued(store, key),
         "moved": moved(store, key, folder),
         **told(key),
     }
@@ -272,7 +285,7 @@ def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Owned]]:
 
 
 def test_all_entries_are_looked_at(table: dict[str, Owned]) -> None:
-    assert set(table) - {"$handover/seen/"} == set(EXPECTED) == set(KEYS)
+    assert set(table) == set(EXPECTED) == set(KEYS)
     assert {one.name for one in fields(Owned)} == {*OTHER, "prefix", "whole", "why"}
 
 
@@ -309,7 +322,9 @@ def swaps() -> Iterator[Any]:
         for name, values in OTHER.items():
             for value in values:
                 own, whole = getattr(one, name), getattr(one.whole, name, None)
-                always = one.marks and name in ("merge", "copy")
+                # Marks stay whatever they are merged with, and move to no other store.
+                far = name == "copy" and Owned.ANYWHERE not in (own, value)
+                always = one.marks and (name == "merge" or far)
                 left = name == "merge" and one.restore != Owned.BACK and value != Owned.UNION != own
                 # What a whole says of its prefix counts for its parts; a star takes no such rule.
                 along = name in ("restore", "marks") and own == whole != Owned.BACK

@@ -73,7 +73,6 @@ HANDOVER_LOG = HANDOVER + "log/"
 SEEN = HANDOVER + "seen/"
 """A key each behind it: the last handover of that task that the state itself knows of."""
 _handover = Owned(HANDOVER)
-_handover.part("seen/")
 OWN_HANDOVERS = _handover.part(
     "log/",
     restore=Owned.STAY,
