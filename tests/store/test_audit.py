@@ -274,7 +274,7 @@ def test_the_async_face(place: Place) -> None:
                 await audit.flush()
                 found = await audit.reads("agent:a", limit=None)
                 assert len(found) == 1000
-                assert isinstance(found[0], holdfast.access.Read)
+                assert isinstance(found[0], holdfast.access.AuditedRead)
                 assert await audit.trim(datetime.now(UTC)) >= 1
             waiting = holdfast.access.Audit(store, wait=True)
             await waiting.start()

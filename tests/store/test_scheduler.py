@@ -13,7 +13,7 @@ from store_kit import Place
 
 import holdfast
 from holdfast import Clock, sync
-from holdfast.checkpoints import Cron, Every, Run
+from holdfast.checkpoints import Cron, Every, ScheduledRun
 from holdfast.checkpoints import checkpoint_group as group
 from holdfast.checkpoints import scheduler as runner
 from holdfast.checkpoints.schedule import Schedules
@@ -56,7 +56,7 @@ def schedule_cells(place: Place) -> dict[bytes, bytes]:
     return dict(place.storage().cells(b"CT", b"CU"))
 
 
-def outcomes(runs: list[Run]) -> list[tuple[str, str]]:
+def outcomes(runs: list[ScheduledRun]) -> list[tuple[str, str]]:
     return [(run.schedule, run.outcome) for run in runs]
 
 
@@ -293,7 +293,7 @@ def test_only_one_of_two_runs_and_the_other_takes_over(place: Place, clock: Time
 
 def test_a_runner_that_was_overtaken_writes_nothing(place: Place, clock: Time) -> None:
     stores = [place.open(clock=clock.clock) for _ in range(2)]
-    agent, taken = stores[1].agent("1"), list[Run]()
+    agent, taken = stores[1].agent("1"), list[ScheduledRun]()
     agent.set("k", 1)
 
     def overtaken() -> None:

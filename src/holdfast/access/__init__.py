@@ -16,7 +16,7 @@ from __future__ import annotations
 from holdfast.exports import lazy, names_of
 
 HOMES = {
-    "holdfast.access.audit": "Audit Read",
+    "holdfast.access.audit": "Audit AuditedRead",
     "holdfast.access.grants": "Access Grant",
     "holdfast.access.protection": "CARD Protection SSN",
 }

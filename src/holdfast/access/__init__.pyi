@@ -5,7 +5,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from holdfast.access.audit import Read as Read
+from holdfast.access.audit import AuditedRead as AuditedRead
 from holdfast.access.grants import Grant as Grant
 from holdfast.access.protection import CARD as CARD
 from holdfast.access.protection import SSN as SSN
@@ -84,7 +84,7 @@ class Audit:
         since: datetime | None = None,
         until: datetime | None = None,
         limit: int | None = 100,
-    ) -> list[Read]:
+    ) -> list[AuditedRead]:
         """What was read, by whom and when, newest first: of one scope, or of all."""
     async def trim(self, before: datetime) -> int:
         """Remove notes of before a time, as they were committed; how many commits of them went.

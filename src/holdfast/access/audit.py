@@ -60,7 +60,7 @@ _CAUSE = Cause("audit", "reads of sensitive values")
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class AuditedRead:
     """A read of sensitive keys; never their values."""
 
     time: datetime
@@ -170,7 +170,7 @@ class Audit(Startable):
         since: datetime | None = None,
         until: datetime | None = None,
         limit: int | None = 100,
-    ) -> list[Read]:
+    ) -> list[AuditedRead]:
         """What was read, by whom and when, newest first: of one scope, or of all."""
         check_filters(actor=actor)
         check_limit(limit)
@@ -180,7 +180,7 @@ class Audit(Startable):
         if not self._core.read_only:
             self.flush()
         names = Names(self._core)
-        found: list[Read] = []
+        found: list[AuditedRead] = []
         for time, said, number, line, entry, tags in self._kept(low):
             cause = Cause(*said)
             if not low <= time <= high or actor not in (None, cause.actor):
@@ -196,7 +196,7 @@ class Audit(Startable):
                 keys = names.keys(ledger, line, entry, tags)
                 timeline = names.timeline(ledger, line)
             known = ledger.scope if ledger is not None else None
-            found.append(Read(moment(time), cause, known, timeline, entry, tuple(keys)))
+            found.append(AuditedRead(moment(time), cause, known, timeline, entry, tuple(keys)))
         return found
 
     def _kept(self, low: int) -> Iterator[Any]:

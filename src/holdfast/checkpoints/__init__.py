@@ -33,9 +33,10 @@ HOMES = {
     ),
     "holdfast.checkpoints.policy.tracker": "PolicyEvent",
     "holdfast.checkpoints.request": "CheckpointRequest Locator RestoreRequest",
-    "holdfast.checkpoints.retention": "Judged LinePlan Retention RetentionPlan RetentionRule",
+    "holdfast.checkpoints.retention": "JudgedCheckpoint LinePlan Retention RetentionPlan "
+    "RetentionRule",
     "holdfast.checkpoints.schedule": "Cron Every ScheduleInfo",
-    "holdfast.checkpoints.scheduler": "Run Scheduler",
+    "holdfast.checkpoints.scheduler": "ScheduledRun Scheduler",
     "holdfast.checkpoints.shutdown": "Participant ShutdownCheckpoints",
 }
 __all__ = names_of(HOMES)

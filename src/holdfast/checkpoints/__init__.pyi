@@ -24,7 +24,7 @@ from holdfast.checkpoints.request import CheckpointRequest as CheckpointRequest
 from holdfast.checkpoints.request import Locator as Locator
 from holdfast.checkpoints.request import RestoreRequest as RestoreRequest
 from holdfast.checkpoints.restore_request import RestoreResult, Simulation
-from holdfast.checkpoints.retention import Judged as Judged
+from holdfast.checkpoints.retention import JudgedCheckpoint as JudgedCheckpoint
 from holdfast.checkpoints.retention import LinePlan as LinePlan
 from holdfast.checkpoints.retention import RetentionPlan as RetentionPlan
 from holdfast.checkpoints.retention import RetentionRule as RetentionRule
@@ -32,7 +32,7 @@ from holdfast.checkpoints.schedule import Cron as Cron
 from holdfast.checkpoints.schedule import Every as Every
 from holdfast.checkpoints.schedule import ScheduleInfo as ScheduleInfo
 from holdfast.checkpoints.schedule import Target
-from holdfast.checkpoints.scheduler import Run as Run
+from holdfast.checkpoints.scheduler import ScheduledRun as ScheduledRun
 from holdfast.checkpoints.shutdown import Participant as Participant
 from holdfast.checkpoints.shutdown import ShutdownCheckpoints as ShutdownCheckpoints
 from holdfast.store.inner import Held
@@ -315,7 +315,7 @@ class Scheduler:
     @property
     def running(self) -> bool:
         """Whether this process runs the schedules, as far as it knows; if not, another may."""
-    async def run_due(self) -> list[Run]:
+    async def run_due(self) -> list[ScheduledRun]:
         """Run what is due now, if no other process does so, in this thread; for loops of your own.
 
         From then on this process is the runner, until `stop`.

@@ -166,7 +166,7 @@ def stand(main: LineHandle, change: Change, point: Any) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedCheckpoint:
     """A checkpoint, and what becomes of it."""
 
     checkpoint: Checkpoint
@@ -229,7 +229,7 @@ class LinePlan:
     """What is to become of one timeline."""
 
     timeline: str
-    judged: tuple[Judged, ...]
+    judged: tuple[JudgedCheckpoint, ...]
     """Newest first."""
     floor: int
     """Entries before this one are to be pruned; 0: none."""
@@ -377,7 +377,7 @@ class Retention:
 
     def _judged(
         self, main: LineHandle, line: LineHandle, needs: Needs, now: datetime | None
-    ) -> Iterator[Judged]:
+    ) -> Iterator[JudgedCheckpoint]:
         """What becomes of the checkpoints of a timeline, newest first."""
         cleared = self._cleared(main.scope)
         counted = Counter[Group]()
@@ -391,9 +391,9 @@ class Retention:
             rule, group = self._rule_of(one, policies)
             number, counted[group] = counted[group], counted[group] + 1
             if why := needs.why(one):
-                yield Judged(one, True, why)
+                yield JudgedCheckpoint(one, True, why)
             elif one.id in cleared:
-                yield Judged(one, False, "cleared")
+                yield JudgedCheckpoint(one, False, "cleared")
             else:
                 age = now - one.time if now is not None else None
                 yield _judge(one, rule, number, released, age)
@@ -499,7 +499,9 @@ class Retention:
         return main, mark_key(main, kind, checkpoint.id)
 
 
-def _floor(line: LineHandle, needs: Needs, judged: tuple[Judged, ...], now: datetime | None) -> int:
+def _floor(
+    line: LineHandle, needs: Needs, judged: tuple[JudgedCheckpoint, ...], now: datetime | None
+) -> int:
     """The entry behind the newest checkpoint that goes, and what `Keep` declares."""
     head = line.place()[2]
     floor = max((one.checkpoint.sequence + 1 for one in judged if not one.stays), default=0)
@@ -517,20 +519,20 @@ def _floor(line: LineHandle, needs: Needs, judged: tuple[Judged, ...], now: date
 
 def _judge(
     one: Checkpoint, rule: RetentionRule, number: int, released: set[str], age: timedelta | None
-) -> Judged:
+) -> JudgedCheckpoint:
     """Whether it stays by its rule, which counts so many newer ones."""
     if number < rule.min_count:
-        return Judged(one, True, f"one of the newest {rule.min_count}")
+        return JudgedCheckpoint(one, True, f"one of the newest {rule.min_count}")
     least, has = rule.min_importance, one.metadata.get("priority")
     rank = PRIORITIES.index(has if has in PRIORITIES else "medium")
     if least is not None and rank >= PRIORITIES.index(least):
-        return Judged(one, True, f"its priority is {least} or above")
+        return JudgedCheckpoint(one, True, f"its priority is {least} or above")
     if rule.until_released:
         done = one.id in released
-        return Judged(one, not done, "no longer needed" if done else "not released")
+        return JudgedCheckpoint(one, not done, "no longer needed" if done else "not released")
     over = rule.over(number, age)
     of = next((f" ({tag})" for tag in one.tags if tag.startswith("policy:")), "")
-    return Judged(one, not over, f"over its {over}" if over else f"within its rule{of}")
+    return JudgedCheckpoint(one, not over, f"over its {over}" if over else f"within its rule{of}")
 
 
 def _confirmed(lines: list[LineHandle], now: datetime) -> bool:
@@ -569,7 +571,7 @@ def _both(now: RetentionPlan, asked: RetentionPlan) -> RetentionPlan:
         judged = tuple(
             one
             if one.stays or one.checkpoint.id in gone
-            else Judged(one.checkpoint, True, "it was to stay when this was planned")
+            else JudgedCheckpoint(one.checkpoint, True, "it was to stay when this was planned")
             for one in line.judged
         )
         lines.append(LinePlan(line.timeline, judged, min(floors.get(line.timeline, 0), line.floor)))

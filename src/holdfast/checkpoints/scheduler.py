@@ -87,7 +87,7 @@ _log = logging.getLogger("holdfast.schedules")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ScheduledRun:
     """One occasion of a schedule, and what became of it."""
 
     schedule: str
@@ -121,10 +121,10 @@ class _Entry:
     """Which is being run."""
 
 
-def _due_run(entry: _Entry) -> Run:
+def _due_run(entry: _Entry) -> ScheduledRun:
     schedule = entry.schedule
     id = f"schedule/{schedule.id.hex()}/{entry.slot}"
-    return Run(schedule.name, entry.slot, id)
+    return ScheduledRun(schedule.name, entry.slot, id)
 
 
 # ---- scheduler ----------------------------------------------------------------------------------
@@ -279,7 +279,7 @@ class Scheduler(Startable):
         return self._lease is not None and self._lease.held
 
     @writes
-    def run_due(self) -> list[Run]:
+    def run_due(self) -> list[ScheduledRun]:
         """Run what is due now, if no other process does so, in this thread; for loops of your own.
 
         From then on this process is the runner, until `stop`.
@@ -293,14 +293,14 @@ class Scheduler(Startable):
 
     # turns
 
-    def _turned(self) -> tuple[list[Run], float]:
+    def _turned(self) -> tuple[list[ScheduledRun], float]:
         """Run what is due, if this is the runner; seconds to wait for the next turn."""
         if self._lease is not None and not self._sure(self._lease):
             self._let_go()
         lease = self._lease = self._lease or self._asking.take()
         if lease is None:
             return [], LOOK
-        ran: list[Run] = []
+        ran: list[ScheduledRun] = []
         try:
             with lease.fencing(), acting("scheduler"):
                 self._follow()
@@ -412,7 +412,7 @@ class Scheduler(Startable):
 
     # running
 
-    def _run(self, due: list[_Entry], lease: Lease) -> list[Run]:
+    def _run(self, due: list[_Entry], lease: Lease) -> list[ScheduledRun]:
         """Checkpoints of what has been written since the last ones, and retention."""
         if not self._sure(lease):
             raise lease.lost()

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 SHAPES = {
+    "AuditedRead": "time, cause, scope, timeline, entry, keys",
     "Backup": "id, name, created, type, parent, encrypted, keys, signer, rows, bytes, objects, "
     "uploaded",
     "BackupReport": "id, ok, objects, rows, bytes, findings",
@@ -44,7 +45,7 @@ SHAPES = {
     "Imported": "scope, timeline, entry=sequence, staged, root, backup=backup.id, left, "
     "declarations, export",
     "Item": "version, time, class=class_, expires, cause",
-    "Judged": "id=checkpoint.id, name=checkpoint.name, type=checkpoint.type, stays, why",
+    "JudgedCheckpoint": "id=checkpoint.id, name=checkpoint.name, type=checkpoint.type, stays, why",
     "Left": "key?, why, entry",
     "Letter": "number, id, sender, time, tries, error, kind, due",
     "LinePlan": "timeline, floor, checkpoints=judged",
@@ -54,7 +55,6 @@ SHAPES = {
     "Outcome": "thread, ok, checkpoints, imported, present, writes, replaced, error",
     "Quarantined": "id, scope=agent, place, kind, why, bytes=content, recovery?, found_at, "
     "released_at, reason?",
-    "Read": "time, cause, scope, timeline, entry, keys",
     "RecoveryPlan": "agent, failure, procedure=procedure.id, steps=procedure.steps.key, strategy, "
     "point, keys, healed, lost, passed",
     "RecoveryReport": "id, agent, status, failure, procedure, attempts, strategy, restored_from, "
@@ -68,7 +68,7 @@ SHAPES = {
     "values_checked, dry_run, diff, left, passed_over",
     "RestoredBackup": "id=backup.id, url, rows, erased, notes",
     "RetentionPlan": "scope, timelines=lines, questions, notes",
-    "Run": "schedule, slot, outcome, checkpoint=checkpoint.id, error",
+    "ScheduledRun": "schedule, slot, outcome, checkpoint=checkpoint.id, error",
     "Scrubbed": "entries, finished, healed, findings, seconds",
     "SyncedReplica": "url, made, rows, removed, bytes, findings, error, ok",
     "TimelineInfo": "name, parent, start, head",

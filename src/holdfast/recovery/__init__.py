@@ -30,7 +30,7 @@ HOMES = {
     "holdfast.recovery.boot_recovery": "BootItem BootReport boot",
     "holdfast.recovery.failures": "AgentFailure",
     "holdfast.recovery.heal": "Healed",
-    "holdfast.recovery.health": "Concern Health",
+    "holdfast.recovery.health": "Health HealthConcern",
     "holdfast.recovery.procedure": "Procedure RecoveryStep",
     "holdfast.recovery.quarantine": "Quarantined",
     "holdfast.recovery.records": "KeptProcedure RecoveryNotice RecoveryStepResult",
@@ -42,7 +42,7 @@ HOMES = {
     "holdfast.recovery.setup.managed": "Managed RunningStatus SetUp set_up",
     "holdfast.recovery.setup.supervisor": "PartStatus",
     "holdfast.recovery.strategies": "RecoveryTarget UnfitTarget",
-    "holdfast.recovery.watchdog": "Answered Unanswered Watchdog",
+    "holdfast.recovery.watchdog": "AnsweredFailure UnansweredFailure Watchdog",
 }
 ASYNC = {"holdfast.recovery.setup.managed_async": "set_up"}
 __all__ = names_of(HOMES)

@@ -17,8 +17,8 @@ from holdfast.recovery.boot_recovery import BootReport as BootReport
 from holdfast.recovery.context import StepFunction, Strategy
 from holdfast.recovery.failures import AgentFailure as AgentFailure
 from holdfast.recovery.heal import Healed as Healed
-from holdfast.recovery.health import Concern as Concern
 from holdfast.recovery.health import Health as Health
+from holdfast.recovery.health import HealthConcern as HealthConcern
 from holdfast.recovery.procedure import Procedure as Procedure
 from holdfast.recovery.procedure import RecoveryStep as RecoveryStep
 from holdfast.recovery.quarantine import Quarantine
@@ -43,8 +43,8 @@ from holdfast.recovery.setup.managed_async import set_up as set_up
 from holdfast.recovery.setup.supervisor import PartStatus as PartStatus
 from holdfast.recovery.strategies import RecoveryTarget as RecoveryTarget
 from holdfast.recovery.strategies import UnfitTarget as UnfitTarget
-from holdfast.recovery.watchdog import Answered as Answered
-from holdfast.recovery.watchdog import Unanswered as Unanswered
+from holdfast.recovery.watchdog import AnsweredFailure as AnsweredFailure
+from holdfast.recovery.watchdog import UnansweredFailure as UnansweredFailure
 from holdfast.replicas import Replicas
 from holdfast.replicas.replica_sync import SyncReport
 from holdfast.store.inner import Finding
@@ -347,12 +347,12 @@ class Watchdog:
     @property
     def acting(self) -> bool:
         """Whether this is the watchdog that acts, as far as it knows."""
-    async def look(self) -> list[Answered]:
+    async def look(self) -> list[AnsweredFailure]:
         """Look once, now, and answer what is found; nothing if another watchdog acts.
 
         What is being answered since an earlier look is left to that.
         """
-    async def unanswered(self) -> list[Unanswered]:
+    async def unanswered(self) -> list[UnansweredFailure]:
         """Failures that were found and are not answered, those found first in front."""
     async def report(self, findings: Sequence[Finding]) -> None:
         """Take note of damage that a scrubber found (`found=watchdog.report`), to be answered by

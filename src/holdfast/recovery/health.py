@@ -123,7 +123,7 @@ POINTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Concern:
+class HealthConcern:
     """One reason why health is not 100, or, without points, what is to be known."""
 
     kind: str
@@ -145,7 +145,7 @@ class Health:
 
     score: int
     """From 0 to 100."""
-    concerns: tuple[Concern, ...]
+    concerns: tuple[HealthConcern, ...]
     omitted: int
     """Concerns that are not told, because there are too many."""
     entries: int
@@ -192,14 +192,14 @@ def health_of(
     return Health(score, tuple(found[:MOST]), omitted, report.entries, complete)
 
 
-def _concern(kind: str, scope: object, what: str, step: str) -> Concern:
-    return Concern(kind, str(scope), what, POINTS[kind], step)
+def _concern(kind: str, scope: object, what: str, step: str) -> HealthConcern:
+    return HealthConcern(kind, str(scope), what, POINTS[kind], step)
 
 
 # of the whole store
 
 
-def _damage(store: StoreHandle, findings: list[Finding]) -> Iterator[Concern]:
+def _damage(store: StoreHandle, findings: list[Finding]) -> Iterator[HealthConcern]:
     """One concern for each scope, of what is graver: damage of its newest state."""
     for scope, mine in grouped(findings).items():
         first = mine[0]
@@ -228,7 +228,7 @@ def _damage(store: StoreHandle, findings: list[Finding]) -> Iterator[Concern]:
             yield _concern("damaged_store", "", what, HEAL)
 
 
-def _damaged(handle: LineHandle, what: str, *, known: bool = False) -> Concern:
+def _damaged(handle: LineHandle, what: str, *, known: bool = False) -> HealthConcern:
     """Damage of a scope: of its newest state, if that is known or it cannot be read, or before."""
     scope = handle.scope
     if known or unreadable(handle) is not None:
@@ -240,7 +240,7 @@ def _damaged(handle: LineHandle, what: str, *, known: bool = False) -> Concern:
     return _concern("damaged_past", scope, what, step)
 
 
-def _of_store(store: StoreHandle, report: Report) -> Iterator[Concern]:
+def _of_store(store: StoreHandle, report: Report) -> Iterator[HealthConcern]:
     """What was left over; what is out of bounds, parts that died, as whoever watches keeps it; what
     this process lost or passed over; and where keys are."""
     if report.unfinished:
@@ -284,7 +284,7 @@ def _of_store(store: StoreHandle, report: Report) -> Iterator[Concern]:
 # of one scope
 
 
-def _of_scope(store: StoreHandle, scope: Scope) -> Iterator[Concern]:
+def _of_scope(store: StoreHandle, scope: Scope) -> Iterator[HealthConcern]:
     handle = store.line(scope)
     try:
         store.core.known(scope)
@@ -300,7 +300,7 @@ def _of_scope(store: StoreHandle, scope: Scope) -> Iterator[Concern]:
             yield _damaged(handle, str(error))
 
 
-def _recoveries(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
+def _recoveries(store: StoreHandle, handle: LineHandle) -> Iterator[HealthConcern]:
     scope = handle.scope
     records = Records(store, scope)
     known = records.all(10)
@@ -322,7 +322,7 @@ def _recoveries(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
         yield _concern("in_quarantine", scope, what, step)
 
 
-def _held(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
+def _held(store: StoreHandle, handle: LineHandle) -> Iterator[HealthConcern]:
     del store
     scope = handle.scope
     for one in held(handle):
@@ -337,7 +337,7 @@ def _held(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
             yield _concern("unconfirmed_restore", scope, what, step)
 
 
-def _transitions(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
+def _transitions(store: StoreHandle, handle: LineHandle) -> Iterator[HealthConcern]:
     del store
     scope = handle.scope
     for name in machines_of(handle):
@@ -348,7 +348,7 @@ def _transitions(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
             yield _concern("unfinished_transition", scope, what, step)
 
 
-def _outside(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
+def _outside(store: StoreHandle, handle: LineHandle) -> Iterator[HealthConcern]:
     """What an agent did, or offered, whose end nobody knows."""
     scope = handle.scope
     for one in EffectBook(handle).effects(done=False, plain=True):
@@ -362,7 +362,7 @@ def _outside(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
         yield _concern("unanswered_handover", scope, what, step)
 
 
-def _checkpoints(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
+def _checkpoints(store: StoreHandle, handle: LineHandle) -> Iterator[HealthConcern]:
     """Whether an agent that changes is checkpointed."""
     scope = handle.scope
     if scope.kind != "agent":
@@ -380,7 +380,7 @@ def _checkpoints(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
         yield _concern("old_checkpoint", scope, what, step)
 
 
-def _retention(store: StoreHandle, handle: LineHandle) -> Iterator[Concern]:
+def _retention(store: StoreHandle, handle: LineHandle) -> Iterator[HealthConcern]:
     scope = handle.scope
     plan = Retention(Store(store)).plan(scope)
     if plan.removed:

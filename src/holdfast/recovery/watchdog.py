@@ -102,7 +102,7 @@ class Sighting(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Unanswered:
+class UnansweredFailure:
     """A failure that was found, and not answered yet."""
 
     agent: Scope
@@ -146,12 +146,12 @@ class Sightings:
         """For each failure that was answered in vain here: how often, and when it is tried again by
         the monotonic clock. Wall clocks of several machines say nothing of each other."""
 
-    def all(self) -> list[Unanswered]:
+    def all(self) -> list[UnansweredFailure]:
         """All of them, those found first in front."""
         found = self._book.readable(OPEN).values()
         return sorted(map(_read, found), key=lambda one: one.found_at)
 
-    def due(self) -> list[Unanswered]:
+    def due(self) -> list[UnansweredFailure]:
         """Those that are to be answered now: all but those for which a pause lasts here."""
         found, now = [], self._store.core.clock.ticks()
         for one in self.all():
@@ -169,28 +169,28 @@ class Sightings:
         kept = self._book.get(OPEN + hashed(scope))
         if kept is None or _grave(failure) > _grave(_read(kept).failure):
             now = moment(self._store.core.clock.claimed())
-            self._keep(Unanswered(scope, failure.check(), now, 0, "", now, term, cycle))
+            self._keep(UnansweredFailure(scope, failure.check(), now, 0, "", now, term, cycle))
 
-    def _keep(self, one: Unanswered) -> None:
+    def _keep(self, one: UnansweredFailure) -> None:
         self._book.step(lambda page: page.put(OPEN + hashed(one.agent), _data(one)))
 
-    def failed(self, one: Unanswered, error: str, *, recovered: bool = False) -> None:
+    def failed(self, one: UnansweredFailure, error: str, *, recovered: bool = False) -> None:
         """An answer failed; the next is tried after a pause, which doubles each time."""
         pause, tries = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(one.tries, 20)), one.tries + 1
         due = moment(self._store.core.clock.claimed()) + timedelta(seconds=pause)
         self._keep(replace(one, tries=tries, error=error[:1000], due=due, recovered=recovered))
         self._pauses[one.agent] = tries, self._store.core.clock.ticks() + pause
 
-    def answered(self, one: Unanswered) -> None:
+    def answered(self, one: UnansweredFailure) -> None:
         """It is over."""
         self._pauses.pop(one.agent, None)
         self._over(one, None)
 
-    def settled(self, one: Unanswered) -> None:
+    def settled(self, one: UnansweredFailure) -> None:
         """Its state is recovered: whatever else is to be done, its alarms are answered."""
         self._over(one, _data(replace(one, recovered=True)))
 
-    def _over(self, one: Unanswered, left: SightingRecord | None) -> None:
+    def _over(self, one: UnansweredFailure, left: SightingRecord | None) -> None:
         name = hashed(one.agent)
 
         def over(page: BookPage[SightingRecord]) -> None:
@@ -213,14 +213,14 @@ def _grave(failure: AgentFailure) -> int:
     return 2 if failure.kind in SILENT else 1 if failure.kind in DAMAGED else 0
 
 
-def _data(one: Unanswered) -> SightingRecord:
+def _data(one: UnansweredFailure) -> SightingRecord:
     plain = {name: getattr(one, name) for name in one.__slots__}
     return SightingRecord(**plain | {"agent": str(one.agent), "failure": one.failure.data()})
 
 
-def _read(kept: SightingRecord) -> Unanswered:
+def _read(kept: SightingRecord) -> UnansweredFailure:
     scope, failure = Scope.parse(kept.agent), AgentFailure(**kept.failure)
-    return Unanswered(**{**asdict(kept), "agent": scope, "failure": failure})
+    return UnansweredFailure(**{**asdict(kept), "agent": scope, "failure": failure})
 
 
 # What a watchdog looks at: leases without beats, processes that are gone, alarms of drift.
@@ -340,7 +340,7 @@ SIDE_BY_SIDE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class AnsweredFailure:
     """What a watchdog did about a failure."""
 
     agent: Scope
@@ -415,7 +415,7 @@ class Watchdog(Startable):
         """One look at a time: two would find, and answer, the same failure."""
         self._at_work: set[Scope] = set()
         """Those of which a failure is being answered."""
-        self._answers: list[Future[Answered]] = []
+        self._answers: list[Future[AnsweredFailure]] = []
         self._over = False
         core.check_store()
         Asking(core, WATCHDOG, lease, 0, None)  # refuses what can be no duration
@@ -459,7 +459,7 @@ class Watchdog(Startable):
 
     @calls()
     @writes
-    def look(self) -> list[Answered]:
+    def look(self) -> list[AnsweredFailure]:
         """Look once, now, and answer what is found; nothing if another watchdog acts.
 
         What is being answered since an earlier look is left to that.
@@ -469,7 +469,7 @@ class Watchdog(Startable):
         return over + [one.result() for one in asked]
 
     def _turn(self) -> None:
-        def tell(answer: Future[Answered]) -> None:
+        def tell(answer: Future[AnsweredFailure]) -> None:
             """Log what was raised where nobody waits for it."""
             error = answer.exception()
             if error is not None and not isinstance(error, StoreClosedError):
@@ -478,7 +478,7 @@ class Watchdog(Startable):
         for one in self._ask()[1]:
             one.add_done_callback(tell)
 
-    def _ask(self) -> tuple[list[Answered], list[Future[Answered]]]:
+    def _ask(self) -> tuple[list[AnsweredFailure], list[Future[AnsweredFailure]]]:
         """Look, and have it answered: one that takes long keeps nothing found later waiting. What
         was done at once, and what was begun."""
         with self._looking, at_work(self):
@@ -500,7 +500,7 @@ class Watchdog(Startable):
                 due = [one for one in self._sightings.due() if one.agent not in self._at_work]
                 return over, self._answer_all(due)
 
-    def _pass_over(self) -> list[Answered]:
+    def _pass_over(self) -> list[AnsweredFailure]:
         """Let go of failures of who runs an agent no more, or of an agent that is no more: no newer
         one waits for them."""
         over = []
@@ -514,7 +514,7 @@ class Watchdog(Startable):
                 past = True  # it was deleted or erased, and does not begin anew by itself
             if past:
                 self._sightings.answered(one)
-                over.append(Answered(one.agent, one.failure, "passed"))
+                over.append(AnsweredFailure(one.agent, one.failure, "passed"))
         return over
 
     def _info(self, scope: Scope) -> LeaseInfo | None:
@@ -522,7 +522,7 @@ class Watchdog(Startable):
         name = lease_of(scope)
         return self._core.leases.info(name) if name is not None else None
 
-    def unanswered(self) -> list[Unanswered]:
+    def unanswered(self) -> list[UnansweredFailure]:
         """Failures that were found and are not answered, those found first in front."""
         return self._sightings.all()
 
@@ -576,7 +576,7 @@ class Watchdog(Startable):
 
     # answering
 
-    def _answer_all(self, found: list[Unanswered]) -> list[Future[Answered]]:
+    def _answer_all(self, found: list[UnansweredFailure]) -> list[Future[AnsweredFailure]]:
         """Side by side: one that takes long keeps no other waiting."""
         if not found:
             return []
@@ -589,16 +589,18 @@ class Watchdog(Startable):
         self._answers = [*begun, *(one for one in self._answers if not one.done())]
         return begun
 
-    def _answered(self, one: Unanswered) -> Answered:
+    def _answered(self, one: UnansweredFailure) -> AnsweredFailure:
         try:
             return self._answered_or_kept(one)
         except LeaseLostError as error:  # others that were answered have their answers all the same
-            return Answered(one.agent, one.failure, "failed", error=f"LeaseLostError: {error}")
+            return AnsweredFailure(
+                one.agent, one.failure, "failed", error=f"LeaseLostError: {error}"
+            )
         finally:
             self._at_work.discard(one.agent)
             self._settle()
 
-    def _answered_or_kept(self, one: Unanswered) -> Answered:
+    def _answered_or_kept(self, one: UnansweredFailure) -> AnsweredFailure:
         report, recovered, restart = None, one.recovered, self._restart
         try:
             name, info = lease_of(one.agent), self._info(one.agent)
@@ -645,14 +647,14 @@ class Watchdog(Startable):
                         log.warning("%s: it was not started again", one.agent, exc_info=True)
             text = f"{type(error).__name__}: {error}"
             self._sightings.failed(one, text, recovered=recovered)
-            return Answered(one.agent, one.failure, "failed", error=text)
+            return AnsweredFailure(one.agent, one.failure, "failed", error=text)
         if one.failure.kind in DAMAGED and self._is_damaged(one.agent):
             self._sightings.failed(one, "it is still damaged")  # so not at each look
         else:
             self._sightings.answered(one)
-        return Answered(one.agent, one.failure, outcome, report)
+        return AnsweredFailure(one.agent, one.failure, outcome, report)
 
-    def _is_over(self, one: Unanswered, info: LeaseInfo | None) -> bool:
+    def _is_over(self, one: UnansweredFailure, info: LeaseInfo | None) -> bool:
         """Whether somebody else runs the agent by now, so that this failure is none of theirs.
 
         Damage is theirs, too, as long as it is there.

@@ -18,7 +18,7 @@ from holdfast.checkpoints.policy.tracker import PolicyEvent as PolicyEvent
 from holdfast.checkpoints.request import CheckpointRequest as CheckpointRequest
 from holdfast.checkpoints.request import Locator as Locator
 from holdfast.checkpoints.request import RestoreRequest as RestoreRequest
-from holdfast.checkpoints.retention import Judged as Judged
+from holdfast.checkpoints.retention import JudgedCheckpoint as JudgedCheckpoint
 from holdfast.checkpoints.retention import LinePlan as LinePlan
 from holdfast.checkpoints.retention import Retention as Retention
 from holdfast.checkpoints.retention import RetentionPlan as RetentionPlan
@@ -26,7 +26,7 @@ from holdfast.checkpoints.retention import RetentionRule as RetentionRule
 from holdfast.checkpoints.schedule import Cron as Cron
 from holdfast.checkpoints.schedule import Every as Every
 from holdfast.checkpoints.schedule import ScheduleInfo as ScheduleInfo
-from holdfast.checkpoints.scheduler import Run as Run
+from holdfast.checkpoints.scheduler import ScheduledRun as ScheduledRun
 from holdfast.checkpoints.scheduler import Scheduler as Scheduler
 from holdfast.checkpoints.shutdown import Participant as Participant
 from holdfast.checkpoints.shutdown import ShutdownCheckpoints as ShutdownCheckpoints

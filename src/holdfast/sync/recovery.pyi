@@ -5,8 +5,8 @@ from holdfast.recovery.boot_recovery import BootReport as BootReport
 from holdfast.recovery.boot_recovery import boot as boot
 from holdfast.recovery.failures import AgentFailure as AgentFailure
 from holdfast.recovery.heal import Healed as Healed
-from holdfast.recovery.health import Concern as Concern
 from holdfast.recovery.health import Health as Health
+from holdfast.recovery.health import HealthConcern as HealthConcern
 from holdfast.recovery.procedure import Procedure as Procedure
 from holdfast.recovery.procedure import RecoveryStep as RecoveryStep
 from holdfast.recovery.quarantine import Quarantined as Quarantined
@@ -31,6 +31,6 @@ from holdfast.recovery.setup.managed import set_up as set_up
 from holdfast.recovery.setup.supervisor import PartStatus as PartStatus
 from holdfast.recovery.strategies import RecoveryTarget as RecoveryTarget
 from holdfast.recovery.strategies import UnfitTarget as UnfitTarget
-from holdfast.recovery.watchdog import Answered as Answered
-from holdfast.recovery.watchdog import Unanswered as Unanswered
+from holdfast.recovery.watchdog import AnsweredFailure as AnsweredFailure
+from holdfast.recovery.watchdog import UnansweredFailure as UnansweredFailure
 from holdfast.recovery.watchdog import Watchdog as Watchdog
