@@ -3,6 +3,7 @@ it: one that is dropped, or has another rule, shows."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from copy import copy
@@ -12,11 +13,13 @@ from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast import sync
 from holdfast.checkpoints import RestoreRequest
 from holdfast.checkpoints.restore_request import Bringing
 from holdfast.errors import HoldfastError
 from holdfast.store.inner import handle_of, own_change, run_parts
+from holdfast.store.journal.declared import OWN
 from holdfast.store.rules.classes import inferred
 from holdfast.store.rules.owned import TABLE, Owned
 from holdfast.store.upkeep.past_needs import PastNeeds
@@ -45,6 +48,8 @@ KEYS = {
     "$access/grants/": "$access/grants/1",
     "$access/parents/": "$access/parents/1",
     "$access/protection/": "$access/protection/1",
+    "$reads/": "$reads/1",
+    "$import/": "$import/folder",
     "$hooks/": "$hooks/results/a",
     "$told/": "$told/backup.completed",
     "$recovery/alerts/": "$recovery/alerts/a",
@@ -105,6 +110,8 @@ EXPECTED: dict[str, dict[str, Any]] = {
     "$access/grants/": PLAIN,
     "$access/parents/": PLAIN,
     "$access/protection/": PLAIN,
+    "$reads/": PLAIN,
+    "$import/": PLAIN,
     "$hooks/": PLAIN,
     "$told/": PLAIN,
     "$recovery/alerts/": PLAIN,
@@ -295,9 +302,23 @@ def test_what_becomes_of_keys(prefix: str, table: dict[str, Owned], tmp_path: Pa
         assert observed(store, KEYS[prefix], tmp_path) == EXPECTED[prefix]
 
 
+NO_KEYS = ("$migration/", "$runtime/")
+"""How a timeline and a scope begin."""
+
+
+def test_all_keys_that_features_name_are_declared() -> None:
+    source = Path(holdfast.__file__).parent
+    files = [file for file in source.rglob("*.py") if source / "store" not in file.parents]
+    named = {key for file in files for key in re.findall(r"""["'`](\$[a-z]+/)""", file.read_text())}
+    known = (*(one.prefix for one in TABLE.index.entries), *OWN, *NO_KEYS)
+    assert "$effects/" in named
+    assert [key for key in named if not any(one.startswith(key) for one in known)] == []
+
+
 CLAIMS = (
     *("$handover/", "$mailbox/", "$machine/*/", "$recovery/"),
-    *("$access/grants/", "$access/parents/", "$access/protection/", "$hooks/", "$told/"),
+    *("$access/grants/", "$access/parents/", "$access/protection/", "$reads/", "$import/"),
+    *("$hooks/", "$told/"),
     *("$recovery/alerts/", "$recovery/procedures/", "$entity/", "$relation/"),
 )
 """They have the rules of all keys, and only say whose keys these are: see test_owned."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from holdfast.access.grants import READS
 from holdfast.errors import (
     GateRefusedError,
     HoldfastError,
@@ -51,7 +52,7 @@ from holdfast.store.names.scope import Scope
 from holdfast.store.store import Store
 
 SCOPE = Scope("custom", "$audit")
-PREFIX = "$reads/"
+PREFIX = READS.prefix
 TOGETHER = 512
 """Notes that are committed together."""
 MOST_WAITING = 16 * TOGETHER

@@ -45,6 +45,8 @@ PARENTS = Owned("$access/parents/")
 """A record each: the scope that a session is below of."""
 PROTECTION = Owned("$access/protection/")
 """What is not shown to people."""
+READS = Owned("$reads/")
+"""Notes of reads of sensitive values, in the scope of the audit."""
 READ, WRITE, READ_WRITE, ADMIN = "read", "write", "read_write", "admin"
 PERMISSIONS = {
     READ: frozenset((READ,)),

@@ -93,6 +93,11 @@ LOOP = "$loop/"
 """Below it is the note of a restart that is asked for: from a checkpoint of just this scope."""
 OWN_LOOP = Owned(LOOP, restore=Owned.STAY, copy=Owned.NOWHERE)
 
+# ---- imports ------------------------------------------------------------------------------------
+# What was taken up from a folder goes back with the state that it became.
+
+IMPORTED = Owned("$import/")
+
 # ---- machines -----------------------------------------------------------------------------------
 # Where a machine is comes whole, and its data from the same state: no mixture of two was ever led
 # to by its rules. Its log tells of what was given away, numbers of versions.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from holdfast.agents.agent_keys import AGENT, CURRENT_TASK, DRIFT
+from holdfast.agents.agent_keys import AGENT, CURRENT_TASK, DRIFT, IMPORTED
 from holdfast.agents.mailbox_records import CLEARED, DONE, FIRST, INBOX, MESSAGES, with_cleared
 from holdfast.agents.state.agent_state import AgentState
 from holdfast.checkpoints.export import line_of
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from holdfast.store.state import State
 
 
-TAKEN, ITEMS = "$import/folder", "$import/items"
+TAKEN, ITEMS = IMPORTED.prefix + "folder", IMPORTED.prefix + "items"
 LETTERS = INBOX + "imported"
 STATUS = DRIFT + "status"
 
