@@ -1637,8 +1637,8 @@ BUGS = (
     Bug(
         "quarantine that outlives its agent",
         "store/upkeep/erase.py",
-        "        _Erasure(handle, beside(line.scope), wait, despite_holds=despite_holds).run()\n",
-        "        pass\n",
+        "            _Erasure(handle, beside, wait, despite_holds=despite_holds).run()\n",
+        "            pass\n",
         "tests/recovery/test_recovery_damage.py::test_what_was_set_aside_is_erased_with_the_agent",
     ),
     Bug(
@@ -1658,8 +1658,8 @@ BUGS = (
     Bug(
         "notices that a consumer loses because what it read is sticky",
         "recovery/failures.py",
-        'OWNED = Owned(PREFIX)\nLAST = str(OWNED.part("last", restore=Owned.STAY))',
-        'OWNED = Owned(PREFIX, restore=Owned.STAY)\nLAST = str(OWNED) + "last"',
+        'OWNED = Owned(PREFIX, beside=True)\nLAST = str(OWNED.part("last", restore=Owned.STAY))',
+        'OWNED = Owned(PREFIX, restore=Owned.STAY, beside=True)\nLAST = str(OWNED) + "last"',
         "tests/recovery/test_consumers_recovered.py::test_a_restore_takes_back_what_was_read_with_what_was_written",
     ),
     Bug(

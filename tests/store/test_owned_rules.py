@@ -105,8 +105,8 @@ EXPECTED: dict[str, dict[str, Any]] = {
     "$machine/*/now": PLAIN | {"merged": ({"theirs": 1}, True), "along": "$machine/m/data"},
     "$machine/*/log/": STAYS | {"reverted": (False, False)},
     "$needs/": PLAIN | {"needs": True},
-    "$recovery/": PLAIN,
-    "$recovery/last": STAYS | {"merged": (1, True), "adopted": (True, True)},
+    "$recovery/": PLAIN | {"beside": True},
+    "$recovery/last": STAYS | {"merged": (1, True), "adopted": (True, True), "beside": True},
     "$access/grants/": PLAIN,
     "$access/parents/": PLAIN,
     "$access/protection/": PLAIN,
@@ -114,8 +114,8 @@ EXPECTED: dict[str, dict[str, Any]] = {
     "$import/": PLAIN,
     "$hooks/": PLAIN,
     "$told/": PLAIN,
-    "$recovery/alerts/": PLAIN,
-    "$recovery/procedures/": PLAIN,
+    "$recovery/alerts/": PLAIN | {"beside": True},
+    "$recovery/procedures/": PLAIN | {"beside": True},
     "$entity/": PLAIN,
     "$relation/": PLAIN,
     "$linked/": PLAIN | {"merged": ({"theirs": 1}, True)},
@@ -137,6 +137,7 @@ OTHER: dict[str, list[Any]] = {
     "needs": [False],
     "marks": [False],
     "named": [False, True],
+    "beside": [False, True],
 }
 
 
@@ -226,6 +227,17 @@ def moved(store: sync.Store, key: str, folder: Path) -> bool:
         return state.exists(key)
 
 
+def erased(store: sync.Store, key: str) -> bool:
+    """Whether what is kept of it beside a scope is erased with that."""
+    state, ends = store.agent("erased"), [at for at, one in enumerate(key) if one == "/"]
+    kept = [store.scope(f"custom:{key[:end]}/{state.scope}") for end in ends]
+    state.set("a", 1)
+    for one in kept:
+        write(one, {key: 1})
+    store.erase(state.scope)
+    return not all(one.exists(key) for one in kept)
+
+
 def told(key: str) -> dict[str, Any]:
     """What else is read from the table of a key."""
     index, found = TABLE.index, {}
@@ -277,6 +289,7 @@ def observed(store: sync.Store, key: str, folder: Path) -> dict[str, Any]:
     }
     if key != "$agent/attached" and signals(store, key):
         found["signal"] = True
+    found |= {"beside": True} if erased(store, key) else {}
     return found | ({"needs": True} if needed(store, key) else {})
 
 
@@ -316,7 +329,7 @@ def test_all_keys_that_features_name_are_declared() -> None:
 
 
 CLAIMS = (
-    *("$handover/", "$mailbox/", "$machine/*/", "$recovery/"),
+    *("$handover/", "$mailbox/", "$machine/*/"),
     *("$access/grants/", "$access/parents/", "$access/protection/", "$reads/", "$import/"),
     *("$hooks/", "$told/"),
     *("$recovery/alerts/", "$recovery/procedures/", "$entity/", "$relation/"),
@@ -349,7 +362,8 @@ def swaps() -> Iterator[Any]:
                 left = name == "merge" and one.restore != Owned.BACK and value != Owned.UNION != own
                 # What a whole says of its prefix counts for its parts; a star takes no such rule.
                 along = name in ("restore", "marks") and own == whole != Owned.BACK
-                star = "*" in prefix and (value == Owned.ALWAYS or name == "copy")
+                along = along or (name == "beside" and whole is not None)
+                star = "*" in prefix and (value == Owned.ALWAYS or name in ("copy", "beside"))
                 one_key = prefix[-1] != "/" and (name == "named" or value == Owned.UNION)
                 if value != own and not (always or left or along or star or one_key):
                     yield pytest.param(prefix, name, value, id=f"{prefix}-{name}-{value}")

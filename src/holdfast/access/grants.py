@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from holdfast.errors import AccessDeniedError, InvalidInputError
 from holdfast.store.inner import (
+    TABLE,
     Book,
     BookPage,
     Core,
@@ -37,7 +38,7 @@ from holdfast.store.inner import (
 from holdfast.store.names.arguments import check_flag, check_moment, check_text
 from holdfast.store.names.face import faced, here, writes
 from holdfast.store.names.patterns import Patterns
-from holdfast.store.names.scope import BESIDE, KINDS, Scope
+from holdfast.store.names.scope import KINDS, Scope
 from holdfast.store.store import Store
 
 GRANTS = Owned("$access/grants/")
@@ -219,7 +220,8 @@ class Access:
     def applying(self, principal: str, scope: str) -> list[Grant]:
         """The grants that hold for somebody and a scope, as of now."""
         known = self._refresh().get(principal, ())
-        scope = scope.removeprefix(f"custom:{BESIDE}/")  # what is kept beside a scope goes with it
+        for one in TABLE.index.beside:  # what is kept beside a scope goes with it
+            scope = scope.removeprefix(f"custom:{one.prefix}")
         chain = self._chain(scope)
         return [
             one

@@ -13,13 +13,12 @@ from typing import Any
 from holdfast.errors import InvalidInputError
 from holdfast.store.inner import Finding, Owned
 from holdfast.store.names.arguments import check_moment, check_text
-from holdfast.store.names.scope import BESIDE
 
 log = logging.getLogger("holdfast.recovery")
 """Where recoveries tell of what they pass over, and go on."""
-PREFIX = BESIDE + "/"
+PREFIX = "$recovery/"
 """What recoveries write, in scopes of their own and in those of agents."""
-OWNED = Owned(PREFIX)
+OWNED = Owned(PREFIX, beside=True)
 LAST = str(OWNED.part("last", restore=Owned.STAY))
 """In the agent's scope: the recovery that it went through last. No restore takes it back.
 

@@ -17,12 +17,12 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from holdfast.errors import MissingError, StateIntegrityError
-from holdfast.recovery.failures import log
+from holdfast.recovery.failures import OWNED, log
 from holdfast.recovery.records import book_of
 from holdfast.store.inner import BookPage, Finding, StoreHandle, moment
 from holdfast.store.names.arguments import check_text
 from holdfast.store.names.face import faced, writes
-from holdfast.store.names.scope import Scope, beside
+from holdfast.store.names.scope import Scope
 
 PLACE = "quarantine/"
 MOST_ROWS = 1000
@@ -62,7 +62,7 @@ class Quarantine:
     def __init__(self, store: StoreHandle, agent: Scope) -> None:
         self.agent = agent
         self._core = store.core
-        self._book = book_of(store.line(beside(agent)), QuarantinedRow)
+        self._book = book_of(store.line(OWNED.scope_beside(agent)), QuarantinedRow)
 
     @writes
     def add(self, findings: Iterable[Finding], recovery: str = "") -> list[str]:

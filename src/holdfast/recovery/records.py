@@ -57,7 +57,7 @@ from holdfast.store.inner import (
 )
 from holdfast.store.names.arguments import check_text
 from holdfast.store.names.cause import cause_now
-from holdfast.store.names.scope import BESIDE, Scope, beside
+from holdfast.store.names.scope import Scope
 from holdfast.store.names.threads import called
 from holdfast.store.state import State
 
@@ -233,7 +233,7 @@ def letting_go(line: LineHandle, recovery: str, since: int, outcome: str) -> Pla
 
 # one recovery, and those of one agent, as they are kept
 
-OWNER = BESIDE
+OWNER = PREFIX.removesuffix("/")
 PROCEDURE = "/procedure"
 ID = re.compile(r"\d{8}T\d{6}\.\d{6}-[0-9a-f]{4}")
 NOTICES = "notices"
@@ -563,7 +563,7 @@ class Records:
     def __init__(self, store: StoreHandle, agent: Scope) -> None:
         self.agent = agent
         self._store = store
-        self.handle = store.line(beside(agent))
+        self.handle = store.line(OWNED.scope_beside(agent))
         self._book = book_of(self.handle, RecoveryRecord)
 
     def begin(

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.recovery.changes_of_others import together
-from holdfast.recovery.failures import COPY, DEFAULTS, AgentFailure
+from holdfast.recovery.failures import COPY, DEFAULTS, OWNED, AgentFailure
 from holdfast.recovery.lost_entries import MAIN, tail_text
 from holdfast.recovery.procedure import Procedure
 from holdfast.recovery.records import (
@@ -18,7 +18,7 @@ from holdfast.recovery.records import (
     RecoveryStepResult,
 )
 from holdfast.recovery.strategies import COPY_LACKS
-from holdfast.store.names.scope import Scope, beside
+from holdfast.store.names.scope import Scope
 
 _KEPT = {None: "kept in", True: "kept and signed in", False: "kept, unsigned, in"}
 """What is said in front of the scope that keeps a report, by whether it is signed."""
@@ -92,7 +92,7 @@ class RecoveryReport:
             ("started", self.started_at.isoformat()),
             ("finished", ended.isoformat() if ended is not None else ""),
             ("took", f"{self.seconds:.3f} s" if ended is not None else ""),
-            (_KEPT[self.signed], str(beside(self.agent))),
+            (_KEPT[self.signed], str(OWNED.scope_beside(self.agent))),
         ]
         lines = [f"Recovery of {self.agent}: {self.status.replace('_', ' ')}"]
         lines += [f"  {name}: {text}" for name, text in facts if text]

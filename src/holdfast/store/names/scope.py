@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -14,9 +13,6 @@ KEY_LENGTH = 256
 SCOPED_LENGTH = 512
 RESERVED = "$"
 """First character of keys that parts of Holdfast own; see `check_key`."""
-BESIDE = "$recovery"
-"""The custom scope of what recoveries keep, and how the names of those begin that are beside one
-other scope each."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -73,17 +69,6 @@ class Scope:
 
     def __str__(self) -> str:
         return self.kind if self.kind == "global" else f"{self.kind}:{self.id}"
-
-
-def beside(scope: Scope) -> Scope:
-    """The scope that keeps what recoveries of another one found, which may be its content.
-
-    It is beside that one, which may be damaged; it is erased with it.
-    """
-    name = f"{BESIDE}/{scope}"
-    if len(name) > KEY_LENGTH:
-        name = f"{BESIDE}/{hashlib.sha256(str(scope).encode()).hexdigest()}"
-    return Scope("custom", name)
 
 
 def escape(text: str) -> str:

@@ -19,6 +19,7 @@ with the first of them (`Sticky`), so that every process keeps to it.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import threading
 from collections.abc import Callable, Iterable
@@ -30,7 +31,7 @@ from typing import Any, ClassVar
 from holdfast.errors import InvalidInputError
 from holdfast.exports import OWNERS
 from holdfast.store.journal.declared import OWN
-from holdfast.store.names.scope import check_key
+from holdfast.store.names.scope import KEY_LENGTH, Scope, check_key
 
 StandIn = Callable[[Any, Any, str], Any]
 """From a handle, the older state (a timeline) that a damaged key is taken from, and the key: the
@@ -89,6 +90,9 @@ class Owned:
     """Whether values are numbers of entries of main from which on the state needs its past."""
     marks: bool = False
     """Whether keys mark checkpoints that stay: a kind, a slash, and the id of the checkpoint."""
+    beside: bool = False
+    """Whether they are kept beside each scope, in one of its own that is erased with it
+    (`scope_beside`): that scope may be damaged, and they may tell of its content."""
     named: bool = False
     """Whether it is users who give the rest of the names, which may tell that values are secret."""
     whole: Owned | None = None
@@ -118,6 +122,13 @@ class Owned:
         if self.restore != self.STAY:
             return ""
         return self.whole.sticky(key) or self.of(key) if self.whole is not None else self.of(key)
+
+    def scope_beside(self, scope: Scope) -> Scope:
+        """The scope that keeps these beside another one."""
+        name = f"{self.prefix}{scope}"
+        if len(name) > KEY_LENGTH:
+            name = self.prefix + hashlib.sha256(str(scope).encode()).hexdigest()
+        return Scope("custom", name)
 
     def phase(self, key: str) -> int:
         """In which phase the record of a key is, by its place in `phases`."""
@@ -161,7 +172,7 @@ def _check(owned: Owned) -> None:
     if (owned.revert != Owned.BACK) != bool(owned.why):
         raise InvalidInputError(f"{owned}: why= says why a revert leaves keys, and only that")
     usual = owned.restore != Owned.ALWAYS and owned.copy == Owned.ANYWHERE
-    more = owned.merge == Owned.UNION or owned.needs or owned.marks
+    more = owned.merge == Owned.UNION or owned.needs or owned.marks or owned.beside
     if "*" in owned.prefix and (more or not usual):
         raise InvalidInputError(f"{owned}: such rules are for a prefix without a star")
 
@@ -277,6 +288,11 @@ class Index:
     def needs(self) -> tuple[str, ...]:
         """What says that a state needs its past."""
         return self._prefixes("needs", True)
+
+    @cached_property
+    def beside(self) -> tuple[Owned, ...]:
+        """What is kept beside other scopes."""
+        return tuple(one for one in self.entries if one.beside and one.whole is None)
 
     @cached_property
     def marks(self) -> str:

@@ -48,8 +48,9 @@ from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_flag
 from holdfast.store.names.cause import cause_now
 from holdfast.store.names.items import Erased, ErasedSubject
-from holdfast.store.names.scope import Scope, beside
+from holdfast.store.names.scope import Scope
 from holdfast.store.rules.gates import GateRequest, Operation
+from holdfast.store.rules.owned import TABLE
 from holdfast.store.rules.reasons import DELETE, check_unmarked
 from holdfast.store.rules.subjects import check_subject
 
@@ -87,8 +88,9 @@ def erase_scope(
     if not despite_holds:  # before anything goes; what is put on hold from now on is seen below
         _refuse_held(line.on("main"))
     line.ask("erase scope", str(line.scope))  # what is kept beside it is part of that
-    with suppress(ScopeNotFoundError):
-        _Erasure(handle, beside(line.scope), wait, despite_holds=despite_holds).run()
+    for beside in (one.scope_beside(line.scope) for one in TABLE.index.beside):
+        with suppress(ScopeNotFoundError):
+            _Erasure(handle, beside, wait, despite_holds=despite_holds).run()
     return _Erasure(handle, line.scope, wait, despite_holds=despite_holds).run()
 
 
