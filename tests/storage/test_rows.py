@@ -40,6 +40,10 @@ def test_a_step_is_done_again_until_nobody_is_faster() -> None:
     with pytest.raises(Conflict, match="try it later") as told:
         again(lambda: step(5), "try it later", times=5)
     assert (len(done), told.value.keys) == (5, (b"k",))
+    done.clear()
+    with pytest.raises(Conflict, match="somebody was faster"):
+        again(lambda: step(5), times=5, pause=0.001)
+    assert len(done) == 5
 
 
 def test_a_step_that_cannot_go_on_says_so_at_once() -> None:

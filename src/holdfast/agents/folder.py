@@ -23,7 +23,8 @@ from holdfast.agents.state.agent_state import AgentState
 from holdfast.checkpoints.export import line_of
 from holdfast.errors import AgentValidationError, InvalidInputError, InvalidKeyError
 from holdfast.seal.codec import Codec
-from holdfast.store.inner import Operation, again, run_parts
+from holdfast.storage.rows import again
+from holdfast.store.inner import Operation, run_parts
 from holdfast.store.names.face import writes
 from holdfast.store.names.scope import check_key, escape
 from holdfast.store.names.whole_files import Path, check_path

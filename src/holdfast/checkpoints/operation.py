@@ -29,7 +29,6 @@ from holdfast.errors import InvalidInputError, MissingError, PrunedError
 from holdfast.storage.rows import again
 from holdfast.store.inner import (
     AS_BEFORE,
-    UPDATES,
     Held,
     LineHandle,
     entry,
@@ -80,7 +79,6 @@ def undo(handle: LineHandle, checkpoint: Checkpoint, operation: str) -> Reverted
         lambda: _undo(handle, checkpoint, operation),
         f"{handle.scope}: others were always faster to write than operation {checkpoint.name} to "
         "be undone; try again",
-        times=UPDATES,
     )
     ids = _ended(handle, checkpoint, operation, clean=done is None or not done.left)
     release(handle, sorted({*ids, *backups}), "reverted", checkpoint.name, operation=operation)

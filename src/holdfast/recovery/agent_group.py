@@ -50,6 +50,7 @@ from holdfast.recovery.strategies import (
     check_state,
     refusal,
 )
+from holdfast.storage.rows import again
 from holdfast.store.inner import (
     Asked,
     Body,
@@ -59,7 +60,6 @@ from holdfast.store.inner import (
     Stage,
     StoreHandle,
     Target,
-    again,
     build_change,
     moment,
     settle_after,

@@ -56,10 +56,10 @@ from holdfast.recovery.strategies import (
     replayed_keys,
     unreadable,
 )
+from holdfast.storage.rows import again
 from holdfast.store.inner import (
     LineHandle,
     StoreHandle,
-    again,
     core_of,
     handle_of,
     index_of,

@@ -38,6 +38,7 @@ from holdfast.errors import (
 )
 from holdfast.runtime.entities import check_id
 from holdfast.runtime.runtime_records import REQUESTS, RequestRecord
+from holdfast.storage.rows import again
 from holdfast.store.inner import (
     Asking,
     Book,
@@ -46,7 +47,6 @@ from holdfast.store.inner import (
     Operation,
     ScopedChange,
     StoreHandle,
-    again,
     check_ttl,
     content_of,
     core_of,

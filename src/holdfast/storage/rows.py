@@ -6,6 +6,7 @@ meet a conflict. Nobody writes either by hand.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -13,7 +14,7 @@ from holdfast.errors import Conflict
 
 PAGE = 1000
 """Rows that are read at once, unless their reader knows better."""
-ATTEMPTS = 50
+ATTEMPTS = 100
 """How often something is tried again; so many others in a row are not met without a defect."""
 
 _T = TypeVar("_T")
@@ -50,22 +51,26 @@ def each(
 
 def again(
     step: Callable[[], _T],
-    otherwise: str,
+    otherwise: str = "",
     *,
     on: type[Exception] | tuple[type[Exception], ...] = Conflict,
     when: Callable[[Any], bool] | None = None,
     times: int = ATTEMPTS,
+    pause: float = 0.0,
 ) -> _T:
     """Do a step that reads and commits; anew after each `on`, which says that others were faster.
 
-    After so many times `Conflict` says `otherwise`, which tells what to do. A step that cannot go
-    on, whatever is read anew, raises something else; or `when` says of its error that it cannot.
+    After so many times `Conflict` says `otherwise`, which tells what to do; without it the last
+    error says it. A step that cannot go on, whatever is read anew, raises something else; or `when`
+    says of its error that it cannot. `pause`: seconds that others are given in between.
     """
-    for _ in range(times):
+    for left in reversed(range(times)):
         try:
             return step()
         except on as error:
-            if when is not None and not when(error):
+            if (when is not None and not when(error)) or not (left or otherwise):
                 raise
             last = error
+        if pause:
+            time.sleep(pause)
     raise Conflict(otherwise, last.keys if isinstance(last, Conflict) else []) from None

@@ -45,8 +45,9 @@ from holdfast.errors import (
     NewerFormatError,
     StateIntegrityError,
 )
+from holdfast.storage.rows import ATTEMPTS, again
 from holdfast.store.commit.group import Core
-from holdfast.store.history.handle import UPDATES, ChangeParts, LineHandle, StoreHandle
+from holdfast.store.history.handle import ChangeParts, LineHandle, StoreHandle
 from holdfast.store.journal.lifetime import asked_terms
 from holdfast.store.names.arguments import check_function, check_own, unawaited
 from holdfast.store.names.cause import cause_now
@@ -457,19 +458,10 @@ def run_parts(parts: ChangeParts) -> bool:
     return plan is not None
 
 
-def again(step: Callable[[], _T]) -> _T:
-    """Do a step that reads and commits; with new reads after each `Conflict`, `UPDATES` times."""
-    for _ in range(UPDATES - 1):
-        try:
-            return step()
-        except Conflict:  # somebody was faster: what is read now may be fit for it
-            continue
-    return step()
-
-
 def again_in_steps(step: Callable[[], Steps[_T]]) -> Steps[_T]:
-    """The same for a part of a method of steps."""
-    for _ in range(UPDATES - 1):
+    """Do a part of a method of steps that reads and commits; with new reads after each `Conflict`,
+    `ATTEMPTS` times."""
+    for _ in range(ATTEMPTS - 1):
         try:
             return (yield from step())
         except Conflict:  # somebody was faster: what is read now may be fit for it

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 HOMES = {
     "holdfast.store.book": (
-        "TOLD Book BookPage Books Running again again_in_steps announce announced listen loaded "
+        "TOLD Book BookPage Books Running again_in_steps announce announced listen loaded "
         "look own_change own_step own_steps run_parts sticky stored"
     ),
     "holdfast.store.commit.change": (
@@ -40,7 +40,7 @@ HOMES = {
     "holdfast.store.history.trace": "PATCHED Trace trace",
     "holdfast.store.history.checkpoint": "Plan leaves",
     "holdfast.store.history.diff": "expiry_changes index_of show_changes shown_value",
-    "holdfast.store.history.handle": "UPDATES ChangeParts LineHandle StoreHandle",
+    "holdfast.store.history.handle": "ChangeParts LineHandle StoreHandle",
     "holdfast.store.history.merge": "Ancestry MergeConflict Merged Point",
     "holdfast.store.history.merge_values": "meta_along",
     "holdfast.store.history.restore": "PAUSE beside_pruning restore_state settle_after told",

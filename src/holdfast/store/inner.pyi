@@ -10,7 +10,6 @@ from holdfast.store.book import Book as Book
 from holdfast.store.book import BookPage as BookPage
 from holdfast.store.book import Books as Books
 from holdfast.store.book import Running as Running
-from holdfast.store.book import again as again
 from holdfast.store.book import again_in_steps as again_in_steps
 from holdfast.store.book import announce as announce
 from holdfast.store.book import announced as announced
@@ -45,7 +44,6 @@ from holdfast.store.history.diff import expiry_changes as expiry_changes
 from holdfast.store.history.diff import index_of as index_of
 from holdfast.store.history.diff import show_changes as show_changes
 from holdfast.store.history.diff import shown_value as shown_value
-from holdfast.store.history.handle import UPDATES as UPDATES
 from holdfast.store.history.handle import ChangeParts as ChangeParts
 from holdfast.store.history.handle import LineHandle as LineHandle
 from holdfast.store.history.handle import StoreHandle as StoreHandle

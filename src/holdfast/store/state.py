@@ -14,7 +14,7 @@ from holdfast.storage.rows import ATTEMPTS
 from holdfast.store.commit.change import Written
 from holdfast.store.commit.group import Core
 from holdfast.store.history.checkpoint import Plan
-from holdfast.store.history.handle import UPDATES, ChangeParts, LineHandle, plan_trim
+from holdfast.store.history.handle import ChangeParts, LineHandle, plan_trim
 from holdfast.store.history.restore import (
     rebuild_lookup,
     restore_state,
@@ -286,13 +286,13 @@ class State(View):
         The function may run several times and should have no effects of its own. Returns what
         it returned last.
         """
-        for attempt in range(1, UPDATES + 1):
+        for attempt in range(1, ATTEMPTS + 1):
             made, after = yield planned(self._handle.plan_update, key, function, default, attempt)
             try:
                 yield commit(self, made)
                 break
             except Conflict:  # of the value that the function got, which is read anew
-                if attempt == UPDATES:
+                if attempt == ATTEMPTS:
                     raise
         return after
 

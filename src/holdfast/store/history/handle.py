@@ -45,9 +45,6 @@ from holdfast.store.rules.sticky import sticky_along
 from holdfast.store.tree.difference import Diff
 from holdfast.store.tree.value import is_longer
 
-UPDATES = 100
-"""How often `update` tries before it gives up."""
-
 
 class LineHandle:
     """One timeline of one scope: reads, and plans of what to write."""

@@ -26,9 +26,10 @@ from holdfast.errors import (
     MergeConflictError,
     PrunedError,
 )
+from holdfast.storage.rows import ATTEMPTS
 from holdfast.store.history.checkpoint import History
 from holdfast.store.history.diff import expiry_changes, redacted_diff
-from holdfast.store.history.handle import UPDATES, LineHandle
+from holdfast.store.history.handle import LineHandle
 from holdfast.store.history.merge_values import merge_meta, merge_values, meta_along
 from holdfast.store.history.restore import is_further, seen_change
 from holdfast.store.journal.declared import PREFIX
@@ -176,7 +177,7 @@ def merge_state(
         point = points.find(other)
     if not dry_run:
         handle.ask("merge", f"{point[0]}@{point[1]}")
-    for attempt in range(1, UPDATES + 1):
+    for attempt in range(1, ATTEMPTS + 1):
         merging = handle.reader.past_damage(partial(Merging, handle, point, strategy))
         if dry_run or not merging.changed:
             return merging.result(None, dry_run=dry_run)
@@ -191,7 +192,7 @@ def merge_state(
         try:
             return merging.result(_commit(merging, reason, attempt))
         except Conflict:  # what was looked at has changed: looked at again
-            if attempt == UPDATES:
+            if attempt == ATTEMPTS:
                 raise
     raise AssertionError
 

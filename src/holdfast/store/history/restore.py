@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from holdfast.errors import Conflict, HoldfastError, LookupNotFoundError
+from holdfast.storage.rows import again
 from holdfast.store.commit.change import Change, Written, build_change
 from holdfast.store.commit.stage import Keep, Stage, sticky_of
 from holdfast.store.history.diff import index_of
-from holdfast.store.history.handle import UPDATES, ChangeParts, LineHandle
+from holdfast.store.history.handle import ChangeParts, LineHandle
 from holdfast.store.journal.entry import Body
 from holdfast.store.journal.ledger import Ledger
 from holdfast.store.names.cause import Cause, cause_now
@@ -33,13 +33,9 @@ _Made = TypeVar("_Made")
 
 
 def beside_pruning(step: Callable[[], _Made]) -> _Made:
-    """Do what rests on older states; again if one of them is being pruned, or was."""
-    for _ in range(UPDATES - 1):
-        try:
-            return step()
-        except Conflict:  # who prunes was faster: what is kept now is looked at anew
-            time.sleep(PAUSE)
-    return step()
+    """Do what rests on older states; again if one of them is being pruned, or was: then what is
+    kept now is looked at anew."""
+    return again(step, pause=PAUSE)
 
 
 def restore_state(

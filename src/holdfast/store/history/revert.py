@@ -21,8 +21,8 @@ from holdfast.errors import (
     RefusedError,
     TimelineNotFoundError,
 )
-from holdfast.storage.rows import each
-from holdfast.store.history.handle import UPDATES, LineHandle, StoreHandle
+from holdfast.storage.rows import ATTEMPTS, each
+from holdfast.store.history.handle import LineHandle, StoreHandle
 from holdfast.store.history.restore import restore_state, seen_change
 from holdfast.store.journal import entry as entries
 from holdfast.store.journal.declared import PREFIX, Declared
@@ -145,7 +145,7 @@ def reverted(
 ) -> list[Reverted]:
     """Look and commit until nobody was faster in between."""
     cause = cause_now(reason=reason if reason is not None else f"revert of {what}"[:4096])
-    for attempt in range(1, UPDATES + 1):
+    for attempt in range(1, ATTEMPTS + 1):
         found = look()
         if not dry_run:
             for undoing in found:
@@ -157,7 +157,7 @@ def reverted(
         try:
             written = wanted[0].core.run(seen_change(wanted, cause, attempt))
         except (Conflict, TimelineNotFoundError):  # one that has ended since is left alone
-            if attempt == UPDATES:
+            if attempt == ATTEMPTS:
                 raise
             continue
         numbers = {(one.scope, one.timeline): one.sequence for one in written}
