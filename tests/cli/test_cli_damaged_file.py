@@ -296,6 +296,7 @@ def test_a_copy_gives_nothing_back_that_was_erased_or_pruned(cli: Cli, store: Pa
     before = rows_of_table()
     gone = sorted(before.keys() & rows_of_table("copy.db").keys())[::3]
     connection = apsw.Connection(str(STORE))
+    connection.execute("PRAGMA secure_delete=ON")
     connection.executemany("DELETE FROM records WHERE k=?", [(key,) for key in gone])
     connection.close()
     change(STORE.read_bytes().index(b"CREATE TABLE records"), b"CREATE TABLF")  # so it is rebuilt
@@ -337,6 +338,7 @@ def spoil(key: bytes, at: int | None = -3) -> None:
     """Change one bit of a row, or let it be gone."""
     row = bytearray(rows_of_table()[key])
     connection = apsw.Connection(str(STORE))
+    connection.execute("PRAGMA secure_delete=ON")
     if at is None:
         connection.execute("DELETE FROM records WHERE k = ?", (key,))
     else:

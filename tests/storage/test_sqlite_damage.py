@@ -193,6 +193,30 @@ def test_cells_are_kept_and_the_newer_of_two_rows(tmp_path: Path) -> None:
     assert done.rows == 2
 
 
+def test_what_lay_in_a_page_before_is_no_row(tmp_path: Path) -> None:
+    """Old pointers stay behind the last one, and lead into the middle of rows of today."""
+    path, rng = tmp_path / "store.db", random.Random(3)
+    rows: dict[bytes, bytes] = {}
+    storage = SqliteStorage(str(path))
+    for number in range(200):
+        changed = rng.sample(sorted(rows), len(rows) // 8)
+        drops = changed[::2]
+        swaps = [(key, rows[key], rows[key][:150]) for key in changed[1::2]]
+        names = [b"E%d-%d" % (number, one) for one in range(5)]
+        puts = [(name, rng.randbytes(rng.randrange(100, 3500))) for name in names]
+        storage.commit(Batch(puts=puts, drops=drops, swaps=swaps))
+        rows.update([*puts, *((key, new) for key, _, new in swaps)])
+        for key in drops:
+            del rows[key]
+    storage.close()
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"CREATE TABLE records", b"CREATE TABLF records"))
+    done = rebuild.mend(str(path))
+    assert done.kept
+    assert (done.lost, done.older, done.doubts) == ([], [], [])
+    assert {key: value for _, key, value in table(path)} == rows
+
+
 def test_a_key_of_another_class_in_the_index(tmp_path: Path) -> None:
     """One bit makes it a text, and its bytes need not be one."""
     path = tmp_path / "rows.db"

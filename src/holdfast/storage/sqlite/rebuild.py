@@ -4,8 +4,9 @@ If the index alone is damaged, it is made anew in its place. Else every row that
 into a new file, which takes the old one's place; that stays beside it as `PATH.damaged`. Rows are
 read from the pages themselves, so that neither the schema nor the tree above them has to be sound:
 
-- a cell of a table is a row if its lengths agree, whatever the page's header says of it; bytes of a
-  page that belong to no cell are searched for rows that the index names;
+- of a page that is whole its cells are taken; of another one, each cell whose lengths agree,
+  whatever the header says, and bytes that belong to none are searched for rows that the index
+  names;
 - where the key in the table and that in the index differ, the table's is taken, and the index's is
   told of: whoever can open the row finds out which one it was sealed under;
 - of two rows of one key the newer one is taken, and the older one is told of, with what it holds:
@@ -23,7 +24,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 import apsw
 
@@ -44,6 +46,7 @@ _MAPS = PAGE // 5 + 1  # each so many pages there is one that maps others
 _COUNT = "SELECT count(*) FROM sqlite_schema"
 _LOCK = threading.Lock()
 """A fork waits for it: no thread is inside SQLite, or writes the file, then."""
+_T = TypeVar("_T")
 
 
 @dataclass
@@ -270,27 +273,34 @@ class Salvage:
 
     def _index_cells(self, page: bytes) -> Iterator[tuple[bytes, int]]:
         head, child = (12, 4) if page[0] == 2 else (8, 0)
+        cells: dict[int, tuple[tuple[bytes, int], int]] = {}
         for at in _pointers(page, head):
             start = at + child
             with suppress(Broken):
                 body, middle, end = (start + part for part in shape_of(page[start : start + 5]))
                 row = int.from_bytes(page[middle:end], "big", signed=True)
-                yield page[body:middle], row if end > middle else page[body - 1] - 8
+                row = row if end > middle else page[body - 1] - 8
+                cells[at] = (page[body:middle], row), end
+        yield from (cell for cell, _ in (_all_of(page, cells) or cells).values())
 
     def _table_cells(
         self, page: bytes, named: dict[int, set[bytes]]
     ) -> Iterator[tuple[int, bytes, bytes]]:
+        found = ((at, self._cell(page, at)) for at in _pointers(page, 8))
+        cells = {at: cell for at, cell in found if cell is not None}
+        if whole := _all_of(page, cells):
+            yield from (cell for cell, _ in whole.values())
+            return
         covered = bytearray(PAGE)
-        for at in _pointers(page, 8):
-            if (cell := self._cell(page, at)) is not None:
-                yield cell[0]
-                covered[at : cell[1]] = b"\1" * (cell[1] - at)
+        for at, (cell, end) in cells.items():
+            yield cell
+            covered[at:end] = b"\1" * (end - at)
         at = 8
         while 0 <= (at := covered.find(0, at)) < PAGE - 4:
-            cell = self._cell(page, at) if page[at] else None
-            if cell is not None and cell[0][1] in named.get(cell[0][0], ()):
-                yield cell[0]
-                at = cell[1] - 1
+            other = self._cell(page, at) if page[at] else None
+            if other is not None and other[0][1] in named.get(other[0][0], ()):
+                yield other[0]
+                at = other[1] - 1
             at += 1
 
     def _cell(self, page: bytes, at: int) -> tuple[tuple[int, bytes, bytes], int] | None:
@@ -336,6 +346,23 @@ def _pointers(page: bytes, head: int) -> Iterator[int]:
             yield place
             lowest = min(lowest, place)
         at += 2
+
+
+def _all_of(page: bytes, cells: dict[int, tuple[_T, int]]) -> dict[int, tuple[_T, int]]:
+    """Of what may be cells, with their ends, those that the header counts; none if the page is not
+    whole: they and the free room that it tells of have to fill it.
+
+    Behind the last pointer, older ones are left, which lead into the middle of other cells.
+    """
+    found = dict(islice(cells.items(), int.from_bytes(page[3:5], "big")))
+    free, at = page[7], int.from_bytes(page[1:3], "big")
+    while 8 <= at < PAGE - 3:
+        free += int.from_bytes(page[at + 2 : at + 4], "big")
+        before, at = at, int.from_bytes(page[at : at + 2], "big")
+        if 0 < at <= before:
+            return {}
+    used = sum(max(end - start, 4) for start, (_, end) in found.items())
+    return found if used + free == PAGE - int.from_bytes(page[5:7], "big") else {}
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

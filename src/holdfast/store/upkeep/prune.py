@@ -230,6 +230,7 @@ class _Pruning:
         self.old = self.line.floor
         self.needs = PastNeeds(self.line)
         self.last = max(last, self.old.sequence, self.ledger.before)
+        self._seen = Marks(self.ledger, self.line.number, 0, self._breath)
         if damaged:
             self.last = self._lowered(self.last)
         known = [number for number, _, _, _ in self.core.timelines(self.ledger)]
@@ -385,22 +386,25 @@ class _Pruning:
     # bases and the anchor
 
     def _at(self, sequence: int) -> Timeline:
-        """A state that is to be kept.
+        """A state that is to be kept: all of its index must be there, for entries go.
 
-        Where something is damaged, all of its index is looked at, for entries go; one of which a
-        saved index is damaged is made from entries, if they are whole.
+        Where loss was stated, one of which a saved index is damaged is made from entries, if they
+        are whole.
         """
         view = Timeline(self.ledger, self.line.number).load(sequence)
-        if not self.damaged:
-            view.folded()
-            return view
-        marks = Marks(self.ledger, self.line.number, 0, self._breath)
         try:
-            marks.root(view.folded())
+            self._look_at(view)
         except DamagedIndexError:  # entries may have it all
+            if not self.damaged:
+                raise
             view = Timeline(self.ledger, self.line.number).load(sequence, saves=False)
-            marks.root(view.folded())
+            self._look_at(view)
         return view
+
+    def _look_at(self, view: Timeline) -> None:
+        if self.damaged:  # each by itself: what one lacks, another may share
+            self._seen = Marks(self.ledger, self.line.number, 0, self._breath)
+        self._seen.root(view.folded())
 
     def _announce(self, reason: str | None) -> Floor:
         """Save the states that are kept, then commit the anchor."""
