@@ -172,6 +172,21 @@ def unexplained_handlers(source: str) -> list[str]:
     ]
 
 
+def unexplained_errors(source: str) -> list[str]:
+    """Names for several of these errors that do not say what they have in common: handlers of such
+    a name may be without a comment."""
+    body = ast.parse(source).body
+    return [
+        f"{node.lineno}: it does not say what these errors have in common"
+        for node, then in zip(body, [*body[1:], None], strict=True)
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Tuple)
+        and all(isinstance(one, ast.Name | ast.Starred) for one in node.value.elts)
+        and CATCHES.search(ast.unparse(node.value))
+        and not (isinstance(then, ast.Expr) and isinstance(then.value, ast.Constant))
+    ]
+
+
 def unexplained_locks(source: str) -> list[str]:
     """Locks of which nothing says what they keep together, or whom they keep waiting: a comment on
     the line or the one before, or a docstring behind it."""
@@ -431,6 +446,7 @@ EACH: list[Callable[[str], list[str]]] = [
     long_functions,
     long_file,
     unexplained_handlers,
+    unexplained_errors,
     unexplained_locks,
     undone,
     machine_paths,
@@ -603,6 +619,7 @@ BAD: list[tuple[Callable[[str], list[str]], str, str]] = [
     (unexplained_handlers, f"{TRY}(A, DamagedRowError):\n    pass", f"{TRY}A:\n    pass"),
     (unexplained_handlers, f"{TRY}BaseException:\n    raise", f"{TRY}A:\n    # why\n    raise"),
     (unexplained_handlers, "with suppress(Conflict):\n    do()", "with suppress(A):\n    do()"),
+    (unexplained_errors, "A = (Conflict, B)", "A = (Conflict, B)\n'In vain.'"),
     (unexplained_locks, "a = threading.Lock()\nb = 1", "a = threading.Lock()  # of both"),
     (unexplained_locks, "a = asyncio.Lock()", 'a = asyncio.Lock()\n"""Of both."""'),
     (undone, "x = 1  # TO" + "DO: more", "x = 1  # to do so is wise"),

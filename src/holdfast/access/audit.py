@@ -25,8 +25,8 @@ from holdfast.errors import (
     KeyringError,
     PointNotFoundError,
     ScopeNotFoundError,
+    StateIntegrityError,
 )
-from holdfast.errors import StateIntegrityError as Damage
 from holdfast.store.inner import (
     Asked,
     Core,
@@ -289,7 +289,7 @@ class Names:
         if place not in self._walked and not known.keys() >= set(tags):
             self._walked.add(place)
             # What is pruned or damaged cannot be looked through: then a key may have no name.
-            with suppress(PointNotFoundError, Damage):
+            with suppress(PointNotFoundError, StateIntegrityError):
                 for element in ledger.trees.walk(folded_at(ledger, line, entry)):
                     key = element[0]
                     known[key_tag(ledger, key)] = key

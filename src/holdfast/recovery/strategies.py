@@ -138,6 +138,7 @@ class Unreached(UnfitTarget):
 
 
 PASSING = (Conflict, LeaseLostError, OutcomeUnknown, Unavailable, OSError)
+"""What says nothing of a state: the strategy may serve when it is tried again."""
 
 
 def failing(error: Exception, what: str = "failed") -> UnfitTarget:

@@ -317,6 +317,7 @@ class Stated(NamedTuple):
 
 
 _UNREAD = (FormatError, KeyMissingError, PrunedError, StateIntegrityError)
+"""What stands in the way of reading an entry: it states nothing then, and `verify` names it."""
 
 
 def row_print(key: bytes, row: bytes | None) -> bytes:

@@ -576,6 +576,7 @@ def microseconds(time: datetime) -> int:
 
 
 _UNREAD = (StateIntegrityError, NewerFormatError, ScopeNotFoundError, TimelineNotFoundError)
+"""What stands in the way of reading what is declared in a state."""
 
 
 def rules_of(*sides: tuple[Reader, Timeline]) -> Rules:

@@ -58,6 +58,7 @@ SLICE = 256
 """Rows that are read and dropped together: what bounds memory and the length of a commit."""
 
 _UNREADABLE = (StateIntegrityError, FormatError, KeyringError)
+"""What stands in the way of reading a scope that is to be erased: that is done all the same."""
 _Life = dict[int, tuple[bytes, bytes]]
 """Directory rows of one scope, by state."""
 _decode = msgspec.msgpack.Decoder().decode
