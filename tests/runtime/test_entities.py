@@ -32,6 +32,8 @@ from holdfast.errors import (
     StillNeededError,
 )
 from holdfast.runtime import entities as module
+from holdfast.store.inner import handle_of
+from holdfast.store.state import plan_declare, run_plan, stands
 from holdfast.sync.runtime import Entities
 
 
@@ -46,6 +48,26 @@ def ids(page: Any) -> list[str]:
 
 def edges(found: Any) -> set[tuple[str, str, str]]:
     return {(one.from_id, one.type, one.to_id) for one in found}
+
+
+def test_what_finds_entities_is_built_by_the_next_who_makes_one(store: sync.Store) -> None:
+    """Who declared it was killed before it was built: a fleet could never be started again."""
+    state = store.custom("fleet")
+    handle = handle_of(state)
+    plan = plan_declare(handle, (module.PAIRS, module.ENDS))
+    assert plan is not None
+    run_plan(handle.core, plan)
+    assert not stands(handle, module.PAIRS)
+    entities = Entities(state)
+    assert entities.relationships() == []
+    assert ids(entities.query("agent")) == []
+    entities.create("agent", id="a")
+    entities.create("agent", id="b")
+    assert stands(handle, module.PAIRS, module.ENDS)
+    entities.relate("a", "observes", "b")
+    assert ids(entities.query("agent")) == ["a", "b"]
+    assert edges(entities.relationships(from_id="a")) == {("a", "observes", "b")}
+    assert store.verify().ok
 
 
 # ---- made, changed, deleted ---------------------------------------------------------------------

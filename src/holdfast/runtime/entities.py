@@ -23,6 +23,7 @@ from holdfast.errors import (
     EntityNotFoundError,
     InvalidInputError,
     LimitExceededError,
+    LookupNotBuiltError,
     LookupNotFoundError,
     ScopeNotFoundError,
     StillNeededError,
@@ -52,7 +53,7 @@ from holdfast.store.inner import (
 from holdfast.store.names.arguments import by_name, check_flag, check_limit, check_text, listed
 from holdfast.store.names.face import Steps, faced, steps, write, writes
 from holdfast.store.names.items import Page
-from holdfast.store.state import View, declare
+from holdfast.store.state import View, declare, stands
 
 PAIRS = Lookup("entity", ENTITIES.prefix, {"pair": "pairs[]", "type": "type"})
 """By each property and its value; the pair "" stands for the entity itself."""
@@ -178,7 +179,7 @@ class Entities:
         def note(parts: ChangeParts) -> Steps[dict[str, EntityRecord]]:
             return (yield look(self._state, noted, parts))  # type: ignore[no-any-return]
 
-        if PAIRS not in (yield look(self._state, self._reader.declared)).all:
+        if not (yield look(self._state, stands, handle_of(self._state), PAIRS, ENDS)):
             yield write(declare, handle_of(self._state), (PAIRS, ENDS))
         made = yield from own_steps(self._state, note, reason="entities created")
         return [self._shown(id, record) for id, record in made.items()]
@@ -595,4 +596,8 @@ def found_by(book: Book[Any], lookup: str, where: Mapping[str, Any], **how: Any)
     try:
         return book.find(lookup, where, **how)
     except (LookupNotFoundError, ScopeNotFoundError):  # it is declared with what is written first
+        return Page([], None)
+    except LookupNotBuiltError:  # nor is anything written before it is built
+        if book.all(limit=1):
+            raise
         return Page([], None)

@@ -50,7 +50,7 @@ from holdfast.store.names.arguments import (
 from holdfast.store.names.background import Background, Closable
 from holdfast.store.names.face import Steps, ends, faced, here, led, wait, writes
 from holdfast.store.names.patterns import Patterns
-from holdfast.store.state import declare
+from holdfast.store.state import declare, stands
 from holdfast.store.store import Store
 
 SCOPE = "$events"
@@ -293,7 +293,7 @@ class Events:
                 self._delete(now - self._keep)
 
     def _commit(self, some: list[tuple[Event, Raw]]) -> None:
-        if DECLARED[1] not in self._line.reader.declared().all:
+        if not stands(self._line, DECLARED[1]):
             declare(self._line, DECLARED)
         events = [event for event, _ in some]
         record = EventBatch(

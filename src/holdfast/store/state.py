@@ -755,6 +755,15 @@ def declare(
     return entry
 
 
+def stands(handle: LineHandle, *declarations: Declaration) -> bool:
+    """Whether that is declared, and lookups are built: who declared it may have been killed in
+    between, and declaring it again goes on."""
+    line = handle.reader.now()
+    if line is None or not lookup_terms.all_built(line):
+        return False
+    return all(one in line.declared.all for one in declarations)
+
+
 def undeclare(handle: LineHandle, declarations: tuple[Declaration, ...]) -> int:
     """Take declarations back, and do what follows; how many of them there were."""
     plan = plan_undeclare(handle, declarations)

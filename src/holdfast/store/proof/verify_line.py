@@ -649,7 +649,7 @@ def check_lookups(check: Verification, line: Timeline) -> None:
             stored = (name for name, _ in timeline_range(line, lookup.home, lookup.end))
             if _sum(wanted(lookup)) != _sum(stored):
                 message = "its terms are not those of the values; "
-                again = f"state.rebuild({lookup.name!r}) makes it anew"
+                again = "declare it with rebuild=True: that makes it anew"
                 check.find("lookup", f"lookup {lookup.name} of {scope}", message + again, scope)
     except DAMAGE:
         return  # what cannot be read has been found and named before

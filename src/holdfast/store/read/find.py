@@ -105,7 +105,7 @@ def lookup_named(timeline: Timeline, name: str) -> Lookup:
     if progress is None or progress.fingerprint != lookup.fingerprint:
         raise LookupNotBuiltError(
             f"{scope}: the lookup {name!r} is declared and not built for this state; "
-            f"state.rebuild({name!r}) builds it"
+            "declare it again to build it"
         )
     if progress.behind is not None:
         done = f"up to {progress.behind!r}" if progress.behind else "no key"

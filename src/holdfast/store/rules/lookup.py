@@ -229,7 +229,7 @@ class Lookup(PrefixDeclaration):
         """The error for a lookup that names a key which is not there."""
         return DamagedRecordError(
             f"{scope}: the lookup {self.name!r} names {key!r}, which is not there; "
-            f"state.rebuild({self.name!r}) makes it anew from the values",
+            "declare it with rebuild=True: that makes it anew from the values",
             f"lookup {self.name}",
         )
 
