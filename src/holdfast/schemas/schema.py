@@ -43,8 +43,7 @@ _SEMANTIC = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
 MOST_KNOWN = 256
 """Schemas whose documents a process remembers."""
 _known: OrderedDict[str, Schema] = OrderedDict()
-_LONG = ("minItems", "maxItems")
-_WHOLE = ("uniqueItems", "contains", "prefixItems")
+_WHOLE = ("minItems", "maxItems", "uniqueItems", "contains", "prefixItems")
 """What JSON Schema says of a list as a whole."""
 _HERE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
 """What it says of the value itself, and not of what is in it."""
@@ -100,34 +99,18 @@ class SchemaRule(CheckingDeclaration):
                 )
         return found
 
-    def admit(self, scope: Scope, key: str, value: Any, read: Callable[[str], Any]) -> int:
-        """Refuse a value that breaks the schema, with all that is wrong with it."""
-        return self._fitting(scope, key, self.schema(read).checker.problems(value))
-
-    def admit_items(
-        self,
-        scope: Scope,
-        key: str,
-        items: Sequence[Any],
-        count: Callable[[], int],
-        read: Callable[[str], Any],
+    def admit(
+        self, scope: Scope, key: str, value: Any, read: Callable[[str], Any], *, items: bool = False
     ) -> int:
-        """The same for what is added to a list: items are told by their place among these.
+        """Refuse a value that breaks the schema, with all that is wrong with it.
 
-        What counts for a list as a whole is refused where the rest of it would have to be read.
+        Items that are added to a list are told by their place among these; what counts for a list
+        as a whole is refused, for the rest of it would have to be read.
         """
         schema = self.schema(read)
-        document, problems = schema.document, schema.item_checker.problems(list(items))
-        problems += [f"{name} is checked by set alone" for name in _WHOLE if name in document]
-        least, most = (document.get(name) for name in _LONG)
-        if least is not None or most is not None:
-            total = count() + len(items)
-            problems += [f"at least {least} items"] if least is not None and total < least else []
-            problems += [f"at most {most} items"] if most is not None and total > most else []
-        return self._fitting(scope, key, problems)
-
-    def _fitting(self, scope: Scope, key: str, problems: list[str]) -> int:
-        """The version that a value is of, if it has no problems."""
+        whole = [name for name in _WHOLE if items and name in schema.document]
+        problems = [f"{name} is checked by set alone" for name in whole]
+        problems = problems or schema.checker.problems(value)
         if problems:
             more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
             told = f"{scope}: {key!r} breaks the schema {self.name} {self.version}"
@@ -240,12 +223,6 @@ class Schema(SchemaRule):
     def checker(self) -> Checker:
         """What checks values."""
         return Checker(self.document)
-
-    @cached_property
-    def item_checker(self) -> Checker:
-        """What checks items that are added to a list."""
-        whole = (*_LONG, *_WHOLE)
-        return Checker({name: one for name, one in self.document.items() if name not in whole})
 
     def migrated(self, value: Any, version: int) -> Any:
         """A value of an older version as this one has it; not checked yet."""
