@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from time import monotonic, perf_counter
 from typing import Any
@@ -31,7 +32,7 @@ from holdfast.hooks.hook_events import (
     name_of,
 )
 from holdfast.store.inner import LANES, TOLD, Core, core_of, cursors, handle_of, keep, own_step
-from holdfast.store.names.arguments import check_count, check_seconds
+from holdfast.store.names.arguments import by_name, check_count, check_seconds
 from holdfast.store.names.items import Entry, Position
 from holdfast.store.names.patterns import Patterns
 from holdfast.store.names.scope import KINDS
@@ -39,6 +40,8 @@ from holdfast.store.names.threads import is_interrupt
 from holdfast.store.store import Store
 
 SKIP, REFUSE, ALERT = "skip", "refuse", "alert"
+MODES = ("exact", "modified", "simulate", "debug")
+"""Of a replay."""
 PRIORITIES = ("highest", "high", "normal", "low", "lowest")
 Function = Callable[[Changed, HookContext], Any]
 SCOPE = "custom:$hooks"
@@ -102,6 +105,50 @@ class HookOutcome:
     def fail(self, error: BaseException) -> None:
         """It raised something."""
         self.raised, self.error = error, f"{type(error).__name__}: {error}"[:500]
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """From a time to another; None stands for no bound."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+
+    @classmethod
+    def last_hour(cls) -> TimeRange:
+        """From an hour ago until now."""
+        return cls(datetime.now(UTC) - timedelta(hours=1))
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayReport:
+    """What a replay of a hook came to."""
+
+    hook: str
+    mode: str
+    results: tuple[HookOutcome, ...]
+
+    @property
+    def differences(self) -> tuple[HookOutcome, ...]:
+        """Events for which the hook gave something else than it did then."""
+        return tuple(one for one in self.results if not one.same)
+
+    @property
+    def failures(self) -> tuple[HookOutcome, ...]:
+        """Events that the hook failed at."""
+        return tuple(one for one in self.results if one.error)
+
+    def __str__(self) -> str:
+        said = f"{self.hook} ({self.mode}): {len(self.results)} events"
+        given = Counter(one.result for one in self.results)
+        shown = ", ".join(f"{name} {count}" for name, count in given.items())
+        ended = f"{len(self.differences)} differ, {len(self.failures)} failed"
+        lines = [f"{said}, {ended}{f' ({shown})' if shown else ''}"]
+        for one in (*self.differences, *self.failures):
+            place = f"{one.event['scope']} {one.event['timeline']}@{one.event['entry']}"
+            what = f"{one.before or 'unknown'} then, {one.result} now"
+            lines.append(f"  {place} {one.event['key']}: {one.error or what}")
+        return "\n".join(dict.fromkeys(lines))
 
 
 @dataclass(slots=True, eq=False)
@@ -225,6 +272,46 @@ class Hook:
             self.breaker.failure()
         else:
             self.breaker.success(seconds)
+
+    def changes(self, store: Store, since: datetime | TimeRange | None) -> list[Changed]:
+        """The events of a time that it is told of, the newest first."""
+        time = since if isinstance(since, TimeRange) else TimeRange(since)
+        entries: list[Entry] = []
+        for info in store.scopes().items:
+            state = store.scope(info.scope)
+            for line in state.timelines() if self.scopes.fit(str(info.scope)) else ():
+                log = state.on(line.name).log
+                entries += log(since=time.since, until=time.until, limit=None, newest_first=False)
+        entries.sort(key=lambda one: one.time)
+        return [event for entry in entries for event in self.events(store, entry)][::-1]
+
+    def replay(
+        self,
+        store: Store,
+        since: datetime | TimeRange | None,
+        mode: str,
+        params: Mapping[str, Any] | None,
+    ) -> ReplayReport:
+        """Call the function with the events of a time; nothing of what it gives is done."""
+        if mode not in MODES:
+            raise InvalidInputError(f"mode is {', '.join(MODES)}")
+        given = by_name(params, "params")
+        if given and mode not in ("modified", "simulate"):
+            raise InvalidInputError("params go with mode='modified', or 'simulate'")
+        kept = kept_results(store, self.name, "results", 2 * KEPT) if self.behind else []
+        before = {_place(one): str(one["result"]) for one in reversed(kept)}
+        found = []
+        for event in reversed(self.changes(store, since)):
+            told = self.ask(event, params=given, replay=mode)
+            told.before = before.get(_place(told.event), "")
+            if mode != "debug":
+                told.seconds = 0.0
+            found.append(told)
+        return ReplayReport(self.name, mode, tuple(found))
+
+
+def _place(one: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(one[name] for name in ("event", "scope", "timeline", "entry", "key"))
 
 
 def _value(store: Store, entry: Entry, key: str, sequence: int) -> Any:

@@ -31,7 +31,17 @@ from holdfast.errors import (
     MissingError,
 )
 from holdfast.hooks.breaker import BreakerSettings
-from holdfast.hooks.hook import ALERT, PRIORITIES, REFUSE, SKIP, Hook, HookMetrics, kept_results
+from holdfast.hooks.hook import (
+    ALERT,
+    PRIORITIES,
+    REFUSE,
+    SKIP,
+    Hook,
+    HookMetrics,
+    ReplayReport,
+    TimeRange,
+    kept_results,
+)
 from holdfast.hooks.hook_events import (
     CHANGED,
     SAVED,
@@ -44,7 +54,6 @@ from holdfast.hooks.hook_events import (
     name_of,
 )
 from holdfast.hooks.hook_runner import HookRunner
-from holdfast.hooks.replay import ReplayReport, TimeRange, changes, replay
 from holdfast.store.inner import HOOKS, Gate, GateRequest, Operation, copied, core_of, handle_of
 from holdfast.store.names.arguments import check_limit, check_run, check_text, is_async
 from holdfast.store.names.cause import Cause, cause_now
@@ -262,7 +271,7 @@ class Hooks:
         happened now, `debug` with how long it took; `modified` gives it `params`. What it gave then
         is known of the last 1,000 events of a background hook.
         """
-        return replay(self._store, self.named(name), since, mode, params)
+        return self.named(name).replay(self._store, since, mode, params)
 
     def changes(
         self,
@@ -278,8 +287,7 @@ class Hooks:
         It is a view of the journal: nothing is kept for it, and what is pruned is not in it.
         """
         check_limit(limit)
-        wanted = Hook(keys, scope, on)
-        return changes(self._store, wanted, since)[:limit]
+        return Hook(keys, scope, on).changes(self._store, since)[:limit]
 
     def failed(self, name: str, *, limit: int = 100) -> list[Mapping[str, Any]]:
         """Events that a background hook has failed at three times, the newest first."""
