@@ -11,7 +11,7 @@ from holdfast.access.grants import Access
 from holdfast.checkpoints.policy.policies import Policies
 from holdfast.checkpoints.scheduler import Scheduler
 from holdfast.cli import output
-from holdfast.cli.command import Group, flag, option
+from holdfast.cli.command import Group, flag
 from holdfast.cli.commands.schema import versions_of
 from holdfast.cli.plain import plain
 from holdfast.cli.session import Session, moment
@@ -38,12 +38,11 @@ def access() -> None:
 @permission_argument
 @prefix_option
 @flag("--below", "Also the scopes below it.")
-@option("--until", "TIME", "Up to a time, with its zone.")
-def grant(session: Session, until: str | None, **more: Any) -> None:
+@click.option("--until", type=moment, metavar="TIME", help="Up to a time, with its zone.")
+def grant(session: Session, principal: str, scope: str, permission: str, **more: Any) -> None:
     """Let somebody read or write a scope, or those that fit a pattern (agent:*)."""
-    end = moment(until) if until is not None else None
     with session.writing() as store:
-        made = Access(store).grant(more.pop("principal"), more.pop("scope"), **more, until=end)
+        made = Access(store).grant(principal, scope, permission, **more)
     session.tell(made, str(made))
 
 
