@@ -162,7 +162,7 @@ class Access:
 
         Of a step it is its workflow, of `custom:a/b` it is `custom:a`, and cannot be said.
         """
-        child, name = scope_of(scope), str(scope_of(above))
+        child, name = Scope.parse(scope), str(Scope.parse(above))
         if child.kind != "session":
             raise InvalidInputError(f"what {child} is below of follows from its name")
         self._refresh()
@@ -210,7 +210,7 @@ class Access:
 
     def show(self, scope: str | Scope) -> dict[str, Any]:
         """Who may do what with a scope, and what that is below of."""
-        name = str(scope_of(scope))
+        name = str(Scope.parse(scope))
         holders = [str(one) for who in self._refresh() for one in self.applying(who, name)]
         return {"scope": name, "below": self._chain(name), "grants": holders}
 
@@ -279,18 +279,13 @@ def fits(target: str, scope: str) -> bool:
 def check_target(target: Any) -> str:
     """The text of a scope, or of a pattern of scopes, if it is one."""
     if not isinstance(target, str) or "*" not in target:
-        return str(scope_of(target))
+        return str(Scope.parse(target))
     Patterns(target)
     if target != "*" and target.partition(":")[0] not in KINDS:
         raise InvalidInputError(
             f"a pattern of scopes begins with a kind ({', '.join(KINDS)}), as agent:*, or is *"
         )
     return target
-
-
-def scope_of(scope: str | Scope) -> Scope:
-    """A scope, of its text or itself."""
-    return scope if isinstance(scope, Scope) else Scope.parse(scope)
 
 
 def _id(principal: str, target: str, prefix: str) -> str:
@@ -302,8 +297,10 @@ def _id(principal: str, target: str, prefix: str) -> str:
 # ---- guard --------------------------------------------------------------------------------------
 
 
-class Guard:
-    """What somebody may do."""
+class Guard(Gate):
+    """What somebody may do; asked at every way to a scope, and as a gate before each change."""
+
+    access = True
 
     def __init__(self, access: Access, principal: str) -> None:
         self._access = access
@@ -362,26 +359,17 @@ class Guard:
         """Refuse what concerns the whole store."""
         self.check("*", need=ADMIN)
 
-
-class _AccessGate(Gate):
-    """Asks before each change."""
-
-    access = True
-
-    def __init__(self, guard: Guard) -> None:
-        self._guard = guard
-
     def before(self, request: GateRequest) -> None:
-        """Refuse what is not granted, key by key."""
+        """Refuse a change of what is not granted, key by key."""
         system = request.scope in SYSTEM
         for one in request.operations:
             need = ADMIN if system or one.kind in ADMIN_ONLY else WRITE
-            self._guard.check(request.scope, one.key or None, need)
+            self.check(request.scope, one.key or None, need)
 
 
 def guarded(core: Core, guard: Guard) -> Core:
     """A core that shares all with another but its gates and its guard."""
-    shared, gate = core.gates, _AccessGate(guard)
+    shared = core.gates
 
     class GuardedGates(Gates):
         """The gates of the store behind one that asks; others are put there by who may all."""
@@ -406,7 +394,7 @@ def guarded(core: Core, guard: Guard) -> Core:
         @property
         def gates(self) -> Gates:  # type: ignore[override]
             # The store's own gates may have changed: this one stands in front of them all.
-            gates.front = [gate, *shared.front]
+            gates.front = [guard, *shared.front]
             gates.behind, gates.readers = shared.behind, shared.readers
             return gates
 

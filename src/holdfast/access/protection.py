@@ -20,7 +20,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.access.grants import PROTECTION, scope_of
+from holdfast.access.grants import PROTECTION
 from holdfast.errors import InvalidInputError, InvalidValueError
 from holdfast.seal.codec import Typed
 from holdfast.store.inner import Book, Gate, GateRequest, core_of
@@ -147,12 +147,12 @@ class Protection:
 
         Sealed parts are opened by the store they were sealed in, and by no other.
         """
-        return self._protected(self._core.codec.plain(value), scope_of(scope))
+        return self._protected(self._core.codec.plain(value), Scope.parse(scope))
 
     def hashed(self, value: Any, scope: str | Scope) -> str:
         """What a field that is hashed holds for a value in a scope, to look for it or compare."""
         codec = self._core.codec
-        ledger = self._core.ledger(scope_of(scope), create=not self._core.read_only)
+        ledger = self._core.ledger(Scope.parse(scope), create=not self._core.read_only)
         # In a plain store nothing is keyed: what the scope alone has stands in front.
         data = ledger.page_key + codec.encode(codec.plain(value))
         return HASHED + ledger.tag(b"protect", data).hex()
