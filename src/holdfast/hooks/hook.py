@@ -31,7 +31,7 @@ from holdfast.hooks.hook_events import (
     Skipped,
     name_of,
 )
-from holdfast.store.inner import LANES, TOLD, Core, core_of, cursors, handle_of, keep, own_step
+from holdfast.store.inner import LANES, TOLD, core_of, cursors, handle_of, keep, own_step
 from holdfast.store.names.arguments import by_name, check_count, check_seconds
 from holdfast.store.names.items import Entry, Position
 from holdfast.store.names.patterns import Patterns
@@ -160,7 +160,7 @@ class Hook:
     on: Any
     """Names of events."""
     name: str = ""
-    function: Function = print
+    function: Any = None
     behind: bool = True
     priority: str = "normal"
     settings: BreakerSettings = BreakerSettings.STANDARD
@@ -193,6 +193,10 @@ class Hook:
         check_count(self.max_queue_size, "max_queue_size")
         check_seconds(self.flush_interval, "flush_interval")
         check_seconds(self.timeout, "timeout")
+        if callable(self.keys):
+            raise InvalidInputError(
+                "write it with parentheses: @hooks.before(), @hooks.background()"
+            )
         self.keys, self.scopes, self.on = map(Patterns, (self.keys, self.scopes, self.on))
         for text in self.on.texts:
             if not any(map(Patterns(text).fit, EVENTS)):
@@ -333,14 +337,15 @@ def hook_records(store: Store) -> list[dict[str, Any]]:
         kept = kept_results(store, name, "results", 2 * KEPT)
         results = dict(Counter(one["result"] for one in kept))
         error = next((one["error"] for one in kept if one["error"]), "")
-        known = {"name": name, "behind": lag(core_of(store), position), "told": len(kept)}
+        behind = lag(core_of(store).lanes.position(), position)
+        known = {"name": name, "behind": behind, "told": len(kept)}
         found.append({**known, "results": results, "error": error})
     return found
 
 
-def lag(core: Core, position: Position | None) -> int:
-    """How many commits lie behind a position."""
-    heads, at = core.lanes.position(), position or Position()
+def lag(heads: Mapping[int, int], at: Position | None) -> int:
+    """How many commits up to some lie behind a position."""
+    at = at or Position()
     return sum(max(0, heads.get(lane, 0) - at.get(lane, 0)) for lane in range(LANES))
 
 

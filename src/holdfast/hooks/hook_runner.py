@@ -24,7 +24,7 @@ from holdfast.errors import (
 )
 from holdfast.hooks.hook import CURSOR, Hook, HookOutcome, keep_results, lag
 from holdfast.hooks.hook_events import COMMITTED, Changed, Fork, Retry
-from holdfast.store.inner import HOOKS, LANES, Cursor, Lease, Watch, core_of, listen
+from holdfast.store.inner import HOOKS, Cursor, Lease, Watch, core_of, listen
 from holdfast.store.names.background import Background
 from holdfast.store.names.items import Position
 from holdfast.store.store import Store
@@ -89,9 +89,7 @@ class HookRunner:
         """Wait until the hook was told of all that is committed now."""
         goal, end = self._store.position(), time.monotonic() + timeout
         while self._background.alive:
-            at = self._position or self._cursor.get() or Position()
-            told = all(at.get(lane, 0) >= goal.get(lane, 0) for lane in range(LANES))
-            if told and not self._results:
+            if not lag(goal, self._position or self._cursor.get()) and not self._results:
                 return
             if time.monotonic() > end:
                 raise Unavailable(
@@ -109,7 +107,7 @@ class HookRunner:
             return next(self._batches, 0.0)
         except LeaseHeldError:  # another process runs it
             self._batches = None
-            self._judge(lag(self._core, self._cursor.get()))
+            self._judge(self._cursor.get())
             return WAIT
         except BaseException as error:
             # It cannot be told of what cannot be read, and goes on from its place: damage waits for
@@ -146,7 +144,7 @@ class HookRunner:
                     due = noted + (hook.flush_interval if count else WAIT)
                     if time.monotonic() > due or (self._results and not full):
                         saved, noted = self._note(saved, lease), time.monotonic()
-                    self._judge(0 if whole else lag(core, self._position))
+                    self._judge(self._position, whole)
                     yield 0.0 if full else hook.flush_interval
             finally:
                 with suppress(HoldfastError):  # then some events are told twice
@@ -178,8 +176,9 @@ class HookRunner:
             raise LeaseLostError(f"another process runs the hook {self._hook.name}")
         return self._position
 
-    def _judge(self, behind: int) -> None:
-        """Note how many commits it is behind, and warn once of too many."""
+    def _judge(self, at: Position | None, whole: bool = False) -> None:
+        """Note how many commits it is behind, none if it read the whole, and warn once of many."""
+        behind = 0 if whole else lag(self._core.lanes.position(), at)
         before, self._hook.metrics.behind = self._hook.metrics.behind, behind
         if behind > self._hook.max_queue_size >= before:
             self._core.meter.add(HOOKS, (self._hook.name, "behind"))
@@ -217,7 +216,7 @@ class HookRunner:
             threads = [one for one in threads if one.is_alive()]
             if now > judged + WAIT:
                 judged = now
-                self._judge(lag(self._core, self._position))
+                self._judge(self._position)
         return True
 
     def _work(self, free: deque[_Line]) -> None:

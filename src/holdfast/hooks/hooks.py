@@ -104,12 +104,9 @@ class Hooks:
         the whole event loop. What it raises refuses the change. If it fails again and again, its
         breaker opens: then changes go by without it (`on_open="skip"`), or are refused.
         """
-        made = partial(
-            Hook, keys, scope, on, behind=False, priority=priority, on_open=on_open,
-            settings=breaker,
-        )  # fmt: skip
+        made = Hook(keys, scope, on, name or "", None, False, priority, breaker, on_open)
         own: Hooks = taken(self)
-        return own._adds(made, name)
+        return own._adds(made)
 
     @both
     def on_state_save(self, keys: str | Iterable[str] = "*", **more: Any) -> Callable[[Any], Any]:
@@ -150,30 +147,25 @@ class Hooks:
         `failed`. More than `max_queue_size` commits behind it warns, or with `on_behind="refuse"`
         refuses changes that it would be told of, by `HookBehindError`.
         """
-        made = partial(
-            Hook, keys, scope, on, settings=breaker, batch_size=batch_size,
+        made = Hook(
+            keys, scope, on, name or "", settings=breaker, batch_size=batch_size,
             flush_interval=flush_interval, max_concurrent=max_concurrent, timeout=timeout,
             max_queue_size=max_queue_size, on_behind=on_behind,
         )  # fmt: skip
         own: Hooks = taken(self)
-        return own._adds(made, name, since, OnLoop() if own is not self else None)
+        return own._adds(made, since, OnLoop() if own is not self else None)
 
     def _adds(
-        self, made: Any, name: str | None, since: Position | None = None, loop: Any = None
+        self, made: Hook, since: Position | None = None, loop: OnLoop | None = None
     ) -> Callable[[Any], Any]:
-        """What makes hooks of functions; settings that cannot be meant are refused now.
+        """What makes hooks of functions.
 
         On the async face there is a `loop` for those behind, where async functions run.
         """
-        if callable(made.args[0]):
-            raise InvalidInputError(
-                "write it with parentheses: @hooks.before(), @hooks.background()"
-            )
-        behind = made().behind
-        what = "a background hook" if behind else "a hook in front"
+        what = "a background hook" if made.behind else "a hook in front"
 
         def add(function: Any) -> Any:
-            if not behind and is_async(function):
+            if not made.behind and is_async(function):
                 raise InvalidInputError(
                     f"{what} is a plain function on both faces, no `async def`: what has to wait "
                     "belongs behind, @hooks.background()"
@@ -184,18 +176,20 @@ class Hooks:
                     signature(function).bind(None, None)
                 except TypeError:
                     raise InvalidInputError(f"{what} is called with (event, context)") from None
-            own = name or str(getattr(function, "__name__", ""))
-            check_text(own, "the name of a hook", 100, least=1)
-            check_key(own)  # results are kept under it
-            if own in self._hooks:
-                raise InvalidInputError(f"there is a hook {own!r} already; give this one a name=")
+            name = made.name or str(getattr(function, "__name__", ""))
+            check_text(name, "the name of a hook", 100, least=1)
+            check_key(name)  # results are kept under it
+            if name in self._hooks:
+                raise InvalidInputError(f"there is a hook {name!r} already; give this one a name=")
+            called = function
             if loop is not None:
                 loop.use()
-            hook = made(own, loop.wrap(function, what) if loop is not None else function)
+                called = loop.wrap(function, what)
+            hook = replace(made, name=name, function=called)
             if hook.behind:
                 hook.runner = HookRunner(self._store, hook, self.named)
                 hook.runner.start(since)
-            self._hooks[own] = hook
+            self._hooks[name] = hook
             self._stand()
             return function
 
@@ -385,14 +379,11 @@ class _Front(Gate):
                 hook.name,
                 result.reason,
             )
+        wrong = ""
         if isinstance(result, Modified | Redirect | Replace) and name != CHANGED:
-            raise HookResultError(
-                f"{request.scope}: the hook {hook.name} can refuse what {name} tells of, not "
-                "change it"
-            )
-        if isinstance(result, Modified) and one.kind not in ("set", "append"):
-            raise HookResultError(
-                f"{request.scope}: the hook {hook.name} gave Modified, and a {one.kind} has no "
-                "value that it could modify"
-            )
+            wrong = f"can refuse what {name} tells of, not change it"
+        elif isinstance(result, Modified) and one.kind not in ("set", "append"):
+            wrong = f"gave Modified, and a {one.kind} has no value that it could modify"
+        if wrong:
+            raise HookResultError(f"{request.scope}: the hook {hook.name} {wrong}")
         return result
