@@ -61,6 +61,8 @@ class HookMetrics:
     skipped: int = 0
     """Times that it had nothing to do, or was not asked because of `Cache`."""
     seconds: float = 0.0
+    mean_seconds: float = 0.0
+    """How long a run takes on average."""
     breaker: str = "closed"
     opened: int = 0
     """How often its breaker has opened."""
@@ -70,11 +72,6 @@ class HookMetrics:
     """Commits that a background hook has yet to be told of."""
     error: str = ""
     """The last failure."""
-
-    @property
-    def mean_seconds(self) -> float:
-        """How long a run takes on average."""
-        return self.seconds / self.runs if self.runs else 0.0
 
 
 @dataclass(slots=True)

@@ -238,9 +238,9 @@ class Hooks:
         found = {}
         for hook in (self._stopped | self._hooks).values():
             with hook.lock:
-                found[hook.name] = replace(
-                    hook.metrics, breaker=hook.breaker.state, opened=hook.breaker.opened
-                )
+                done, state, opened = hook.metrics, hook.breaker.state, hook.breaker.opened
+                mean = done.seconds / max(1, done.runs)
+                found[hook.name] = replace(done, mean_seconds=mean, breaker=state, opened=opened)
         return found
 
     def named(self, name: str) -> Hook:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import InvalidInputError
-from holdfast.schemas.transforms import Custom, Merge, Step
+from holdfast.schemas.transforms import Custom, Step
 
 LEVELS = ("none", "backward", "forward", "full")
 """Of `compatible`: no check; newer schemas read older data; older ones read newer data; both."""
@@ -76,7 +76,7 @@ def led(fields: Fields, steps: Iterable[Step]) -> tuple[Fields, list[str]]:
         reads = one.paths(one.READS)
         missing += [f"{path}, {said}" for path in reads if path not in there]
         # Where what it reads is missing it does nothing; a Merge takes what is there.
-        must = isinstance(one, Merge) or all(there.get(path, (_FITS, False))[1] for path in reads)
+        must = one.ABSENT is None or all(there.get(path, (_FITS, False))[1] for path in reads)
         for path in one.paths(one.DROPS):
             there.pop(path, None)
         for path in one.paths(one.WRITES):

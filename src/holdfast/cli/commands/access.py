@@ -12,6 +12,7 @@ from holdfast.checkpoints.policy.policies import Policies
 from holdfast.checkpoints.scheduler import Scheduler
 from holdfast.cli import output
 from holdfast.cli.command import Group, flag
+from holdfast.cli.commands.policy import kept_of
 from holdfast.cli.commands.schema import versions_of
 from holdfast.cli.plain import plain
 from holdfast.cli.session import Session, moment
@@ -100,9 +101,9 @@ def _upkeep(store: Store, scope: str) -> dict[str, Any]:
     policies: list[str] = []
     with suppress(InvalidInputError):  # only agents have some
         for one in Policies(store, watch=False).explain(state):
-            kept = one.policy.retention
-            told = f"{one.policy.id} ({one.source}): keeps {kept.max_count or 'all'}"
-            policies.append(told + (f", at least {kept.min_count}" if kept.min_count else ""))
+            off = "" if one.policy.enabled else ", off"
+            kept = kept_of(one.policy) or "all"
+            policies.append(f"{one.policy.id} ({one.source}{off}): keeps {kept}")
     return {
         "rules": [_rule(one) for one in declared],
         "migrations": [
