@@ -1975,7 +1975,8 @@ BUGS = (
         "a revocation is remembered too long",
         "access/grants.py",
         "        if not self.held(scope, READ, version) and not self.seen(scope):\n",
-        "        if (scope, READ) not in self._held and not self.seen(scope):\n",
+        "        if (self.principal, scope, READ) not in self._access._held and not self.seen(\n"
+        "            scope\n        ):\n",
         "tests/access/test_grants.py::test_a_revocation_holds_at_once_for_every_call",
     ),
     Bug(

@@ -34,7 +34,7 @@ from holdfast.store.inner import (
     StoreHandle,
     core_of,
 )
-from holdfast.store.names.arguments import check_flag, check_moment, check_text
+from holdfast.store.names.arguments import check_face, check_flag, check_moment, check_text
 from holdfast.store.names.face import faced, here, writes
 from holdfast.store.names.patterns import Patterns
 from holdfast.store.names.scope import BESIDE, KINDS, Scope
@@ -101,8 +101,7 @@ class Access:
     """
 
     def __init__(self, store: Store) -> None:
-        if not isinstance(store, Store):
-            raise InvalidInputError("Access takes an open store of the same face")
+        check_face(store, Store, "Access")
         self._store = store
         state = store.custom(SYSTEM[0].id)
         self._grants = Book(state, GRANTS, Grant)
@@ -110,6 +109,8 @@ class Access:
         self._core = core_of(store)
         self._seen: Any = 0
         self._known: dict[str, list[Grant]] = {}
+        self._held: dict[tuple[str, Scope | str, str], tuple[str, ...]] = {}
+        """What guards have found, as long as no grant changes."""
         self._above: dict[str, str] = {}
 
     # grants
@@ -241,7 +242,8 @@ class Access:
                 f"session:{bytes.fromhex(key).decode()}": one.parent
                 for key, one in self._parents.all().items()
             }
-            self._known, self._seen = known, seen
+            self._known, self._held = known, {}
+            self._seen = seen  # at last: until then nobody takes the others for the newest
         return self._known
 
     def list(self, principal: str | None = None) -> Iterable[Grant]:
@@ -306,9 +308,6 @@ class Guard(Gate):
         self._access = access
         self.principal = principal
         self._token: object = None
-        self._grants: object = None
-        self._held: dict[tuple[Scope | str, str], tuple[str, ...]] = {}
-        """What was found, as long as no grant changes."""
 
     def held(
         self, scope: Scope | str, need: str = READ, version: object = None, *, looked: bool = False
@@ -321,20 +320,17 @@ class Guard(Gate):
         if not looked:
             token = self._access._core.lanes.token(version)
             if token != self._token:  # somebody has committed something, perhaps a grant
-                grants = self._access._refresh(version)
-                if grants is not self._grants:
-                    self._held = {}
-                    self._grants = grants
+                self._access._refresh(version)
                 self._token = token
-        memory = self._held  # another thread may put another one there, for newer grants
-        held = memory.get((scope, need))
+        memory = self._access._held  # another thread may put another one there, for newer grants
+        held = memory.get((self.principal, scope, need))
         if held is None:
             found = self._access.applying(self.principal, str(scope))
             held = tuple(one.prefix for one in found if need in PERMISSIONS[one.permission])
             if all(one.until is None for one in found):  # else it may be over with the next call
                 if len(memory) > 10_000:
                     memory.clear()
-                memory[scope, need] = held
+                memory[self.principal, scope, need] = held
         return held
 
     def check(

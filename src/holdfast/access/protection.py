@@ -24,7 +24,7 @@ from holdfast.access.grants import PROTECTION
 from holdfast.errors import InvalidInputError, InvalidValueError
 from holdfast.seal.codec import altered
 from holdfast.store.inner import Book, Gate, GateRequest, core_of
-from holdfast.store.names.arguments import check_text, listed
+from holdfast.store.names.arguments import check_face, check_text, listed
 from holdfast.store.names.face import faced, here, writes
 from holdfast.store.names.items import LongValue
 from holdfast.store.names.patterns import SEARCHED, Expression
@@ -96,8 +96,7 @@ class Protection:
         encrypt: Iterable[str] = (),
         hash: Iterable[str] = (),
     ) -> None:
-        if not isinstance(store, Store):
-            raise InvalidInputError("Protection takes an open store of the same face")
+        check_face(store, Store, "Protection")
         self._redact = _names(redact, "redact")
         self._encrypt = frozenset(_names(encrypt, "encrypt"))
         self._hash = frozenset(_names(hash, "hash"))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from operator import itemgetter
 from time import monotonic, perf_counter
 from typing import Any
 
@@ -49,6 +50,7 @@ KEPT = 1000
 """Results of a hook that are kept."""
 CURSOR = "hook/"
 """How the names of cursors of hooks begin."""
+_place = itemgetter("event", "scope", "timeline", "entry", "key")
 
 
 @dataclass(slots=True)
@@ -309,10 +311,6 @@ class Hook:
                 told.seconds = 0.0
             found.append(told)
         return ReplayReport(self.name, mode, tuple(found))
-
-
-def _place(one: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(one[name] for name in ("event", "scope", "timeline", "entry", "key"))
 
 
 def _value(store: Store, entry: Entry, key: str, sequence: int) -> Any:

@@ -55,7 +55,7 @@ from holdfast.hooks.hook_events import (
 )
 from holdfast.hooks.hook_runner import HookRunner
 from holdfast.store.inner import HOOKS, Gate, GateRequest, Operation, copied, core_of, handle_of
-from holdfast.store.names.arguments import check_limit, check_run, check_text, is_async
+from holdfast.store.names.arguments import check_face, check_limit, check_run, check_text, is_async
 from holdfast.store.names.cause import Cause, cause_now
 from holdfast.store.names.face import both, ends, faced, here, taken
 from holdfast.store.names.items import Position
@@ -74,8 +74,7 @@ class Hooks:
     """
 
     def __init__(self, store: Store) -> None:
-        if not isinstance(store, Store):
-            raise InvalidInputError("Hooks takes an open store of the same face")
+        check_face(store, Store, "Hooks")
         self._store = store
         self._core = core_of(store)
         self._hooks: dict[str, Hook] = {}

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -48,7 +49,7 @@ from holdfast.store.inner import (
     has_sealed,
     index_of,
     lease_name,
-    own_change,
+    own_step,
     read_meta,
     restore_state,
     sticky_of,
@@ -56,7 +57,13 @@ from holdfast.store.inner import (
     terms_of,
     tree_changes,
 )
-from holdfast.store.names.arguments import check_count, check_flag, check_seconds, check_text
+from holdfast.store.names.arguments import (
+    check_count,
+    check_face,
+    check_flag,
+    check_seconds,
+    check_text,
+)
 from holdfast.store.names.cause import acting
 from holdfast.store.names.face import faced, writes
 from holdfast.store.names.items import Checkpoint
@@ -112,8 +119,7 @@ class Schemas:
     """The schemas that the scopes of a store have declared, in all their versions."""
 
     def __init__(self, store: Store) -> None:
-        if not isinstance(store, Store):
-            raise InvalidInputError("Schemas takes an open store of the same face")
+        check_face(store, Store, "Schemas")
         self._store = store
 
     def get(self, name: str, version: int | None = None) -> Schema:
@@ -147,8 +153,7 @@ class Migrations:
     """Leads values to the versions of schemas that scopes declare."""
 
     def __init__(self, store: Store) -> None:
-        if not isinstance(store, Store):
-            raise InvalidInputError("Migrations takes an open store of the same face")
+        check_face(store, Store, "Migrations")
         self._store = store
 
     def validate(self, old: Schema, new: Schema, level: str = "strict") -> MigrationCheck:
@@ -340,7 +345,6 @@ class _Work:
         """Migrate, and bring along what others write, until it is taken over in one entry."""
         main, fork, since = handle_of(self.state), self.state.on(record.fork), record.start
         reason = f"migrated to {self.rule.name} {self.rule.version}"
-        self._at = handle_of(fork).place()[2]  # the entry of the fork that is known to be ours
         for _ in range(ROUNDS):
             head = main.place()[2]
             self._failures.clear()
@@ -348,7 +352,7 @@ class _Work:
                 self._bring(fork, since, head)
                 since = head
                 self._migrate(fork)
-                point = f"{record.fork}@{self._at}"
+                point = f"{record.fork}@{handle_of(fork).place()[2]}"
                 restore_state(main, point, "full", reason, head, keep=_of_features)
                 return
         raise Conflict(f"{self.state.scope}: others never stopped writing; try again", [])
@@ -368,18 +372,16 @@ class _Work:
                 made.append(_set(key, slot, _stored(now, key, slot), read_meta(slot.meta).schema))
             elif not derived(key):
                 made.append(Operation("delete", key))
-        for start in range(0, len(made), self.batch):
-            self._write(fork, "what was written meanwhile", made[start : start + self.batch])
+        self._write(fork, "what was written meanwhile", made)
 
     def _write(self, fork: State, reason: str, made: list[Operation]) -> None:
-        """Write behind the entry of the fork that is ours, and nothing else."""
-        parts = own_change(fork, reason=reason)
-        part = parts.part(handle_of(fork))
-        part.operations += made
-        part.head = self._at
-        plan = parts.plan()
-        assert plan is not None
-        self._at = handle_of(fork).core.run(plan[0])[0].sequence
+        """Write to the fork, batch by batch. Nobody else does: it is under the lease."""
+
+        def note(some: list[Operation], parts: Any) -> None:
+            parts.part(handle_of(fork)).operations += some
+
+        for start in range(0, len(made), self.batch):
+            own_step(fork, partial(note, made[start : start + self.batch]), reason=reason)
 
     def _migrate(self, state: State) -> None:
         """Lead all older values of a state through the steps, batch by batch; all or none."""

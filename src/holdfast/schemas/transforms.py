@@ -54,11 +54,8 @@ class Transform(Struct, frozen=True, dict=True, tag=True, tag_field="transform")
 
     def paths(self, names: tuple[str, ...]) -> list[str]:
         """What its fields of these names say: `READS`, `WRITES` or `DROPS`."""
-        found: list[str] = []
-        for name in names:
-            said = getattr(self, name)
-            found += [said] if type(said) is str else said
-        return found
+        said = [getattr(self, name) for name in names]
+        return [one for some in said for one in ([some] if type(some) is str else some)]
 
     def _apply(self, value: dict[str, Any]) -> None:
         """Do it to a value, in place; `TransformError` says what does not fit."""

@@ -40,8 +40,10 @@ class Patterns:
     """
 
     def __init__(self, texts: str | Iterable[str] | Patterns = "*") -> None:
-        texts = texts.texts if isinstance(texts, Patterns) else texts
-        self.texts = (texts,) if isinstance(texts, str) else tuple(listed(texts, "patterns"))
+        given = texts.texts if isinstance(texts, Patterns) else texts
+        self.texts: tuple[str, ...] = (
+            (given,) if isinstance(given, str) else tuple(listed(given, "patterns"))
+        )
         if not self.texts:
             raise InvalidInputError("give at least one pattern; '*' fits everything")
         for text in self.texts:
