@@ -2034,7 +2034,7 @@ BUGS = (
         "hooks/hook_runner.py",
         "                    if lines and not self._run(lines):\n",
         "                    self._position = watch.position\n"
-        "                    saved = self._note(saved, lease)\n"
+        "                    self._note(lease)\n"
         "                    if lines and not self._run(lines):\n",
         "tests/hooks/test_hooks_killed.py"
         "::test_killed_at_every_commit_every_change_is_told_at_least_once",

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
 
@@ -65,13 +65,13 @@ class HookRunner:
         self._lock = threading.Lock()
         self._name = f"holdfast-hook-{hook.name}"
         self._cursor = Cursor(self._core, CURSOR + hook.name)
-        self._batches: Generator[float, None, None] | None = None
-        """Between two batches, while this process is the one that runs it."""
         self._position: Position | None = None
-        """Behind what the hook was told of last, here."""
+        """Behind what the hook was told of last, while this process is the one that runs it."""
+        self._noted: Position | None = None
+        """What the cell says of that."""
         self._results: list[dict[str, Any]] = []
         """What it gave up to there, and is not kept yet."""
-        self._background = Background(self._core, self._name, WAIT, self._turn, self._leave)
+        self._background = Background(self._core, self._name, WAIT, self._turn)
 
     def start(self, since: Position | None) -> None:
         """Begin where it was, or if it never was anywhere at `since`, or now."""
@@ -101,39 +101,31 @@ class HookRunner:
 
     # batches
 
-    def _turn(self) -> float:
-        self._batches = self._batches or self._leading()
+    def _turn(self) -> None:
         try:
-            return next(self._batches, 0.0)
+            self._lead()
         except LeaseHeldError:  # another process runs it
-            self._batches = None
             self._judge(self._cursor.get())
-            return WAIT
         except BaseException as error:
             # It cannot be told of what cannot be read, and goes on from its place: damage waits for
             # whoever recovers the store.
-            self._batches = None
             self._hook.metrics.error = str(error)[:500]
             raise
 
-    def _leave(self) -> None:
-        if self._batches is not None:
-            self._batches.close()
-            self._batches = None
-
-    def _leading(self) -> Generator[float, None, None]:
-        """Tell the hook batch by batch, as long as nobody else does; gives the pauses between."""
+    def _lead(self) -> None:
+        """Tell the hook batch by batch, as long as nobody else does."""
         hook, core = self._hook, self._core
         with self._store.lease(CURSOR + hook.name, wait=0) as lease:
-            saved = self._cursor.get()
             [only, *others] = hook.scopes.texts
             exact = not others and not set("*?") & set(only)
             scope = self._store.scope(only).scope if exact else None
+            self._noted, noted = self._cursor.get(), 0.0
             # It does not wait: what is written meanwhile is read together, once an interval.
-            watch = Watch(core, scope, None, "", None, saved, 0.0, True)
-            self._position, noted = watch.position, 0.0
+            watch = Watch(core, scope, None, "", None, self._noted, 0.0, True)
+            self._position = watch.position
             try:
-                while True:
+                going = True
+                while going:
                     lines, count, whole = self._batch(watch)
                     if lines and not self._run(lines):
                         return  # it is ending: the batch is told again by whoever goes on
@@ -143,12 +135,13 @@ class HookRunner:
                     # much as some tens of calls.
                     due = noted + (hook.flush_interval if count else WAIT)
                     if time.monotonic() > due or (self._results and not full):
-                        saved, noted = self._note(saved, lease), time.monotonic()
+                        self._note(lease)
+                        noted = time.monotonic()
                     self._judge(self._position, whole)
-                    yield 0.0 if full else hook.flush_interval
+                    going = self._background.rest(0.0 if full else hook.flush_interval)
             finally:
                 with suppress(HoldfastError):  # then some events are told twice
-                    self._note(saved, lease)
+                    self._note(lease)
                 self._position, self._results = None, []  # told again, if they could not be kept
 
     def _batch(self, watch: Watch) -> tuple[Collection[_Line], int, bool]:
@@ -165,16 +158,15 @@ class HookRunner:
                 return lines.values(), count, False
         return lines.values(), count, True
 
-    def _note(self, saved: Position | None, lease: Lease) -> Position | None:
-        """Keep what the hook gave, and say in the cell how far it was told; what that says now."""
+    def _note(self, lease: Lease) -> None:
+        """Keep what the hook gave, and say in the cell how far it was told."""
         if self._results:
             keep_results(self._store, self._hook.name, self._results)
             self._results = []
-        if self._position is None or self._position == saved:
-            return saved
-        if not self._cursor.put(self._position, lease):
-            raise LeaseLostError(f"another process runs the hook {self._hook.name}")
-        return self._position
+        if self._position is not None and self._position != self._noted:
+            if not self._cursor.put(self._position, lease):
+                raise LeaseLostError(f"another process runs the hook {self._hook.name}")
+            self._noted = self._position
 
     def _judge(self, at: Position | None, whole: bool = False) -> None:
         """Note how many commits it is behind, none if it read the whole, and warn once of many."""
