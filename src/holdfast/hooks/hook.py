@@ -196,7 +196,8 @@ class Hook:
             raise InvalidInputError(
                 "write it with parentheses: @hooks.before(), @hooks.background()"
             )
-        self.keys, self.scopes, self.on = map(Patterns, (self.keys, self.scopes, self.on))
+        given = (self.keys, self.scopes, self.on)
+        self.keys, self.scopes, self.on = (Patterns(getattr(one, "texts", one)) for one in given)
         for text in self.on.texts:
             if not any(map(Patterns(text).fit, EVENTS)):
                 names = ", ".join(sorted(EVENTS))

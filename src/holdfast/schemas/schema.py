@@ -87,6 +87,8 @@ class SchemaRule(CheckingDeclaration):
 
     def schema(self, read: Callable[[str], Any]) -> Schema:
         """All that it says; `read` gives values of the scope's keys."""
+        if isinstance(self, Schema):
+            return self
         found = _known.get(self.digest)
         if found is None:
             data = read(self.place)
@@ -245,10 +247,6 @@ class Schema(SchemaRule):
             found.append(step)
             version = step.to_version
         return found
-
-    def schema(self, read: Callable[[str], Any]) -> Schema:
-        """Itself."""
-        return self
 
     def says(self) -> dict[str, Any]:
         """All it says, as plain data: the document that lies beside its declaration."""

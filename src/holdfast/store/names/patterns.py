@@ -39,11 +39,8 @@ class Patterns:
     Names that were asked before are answered from memory: a log sees few names, many times.
     """
 
-    def __init__(self, texts: str | Iterable[str] | Patterns = "*") -> None:
-        given = texts.texts if isinstance(texts, Patterns) else texts
-        self.texts: tuple[str, ...] = (
-            (given,) if isinstance(given, str) else tuple(listed(given, "patterns"))
-        )
+    def __init__(self, texts: str | Iterable[str] = "*") -> None:
+        self.texts = (texts,) if isinstance(texts, str) else tuple(listed(texts, "patterns"))
         if not self.texts:
             raise InvalidInputError("give at least one pattern; '*' fits everything")
         for text in self.texts:
