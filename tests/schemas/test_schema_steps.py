@@ -323,6 +323,11 @@ def test_parts_of_parts_lists_and_classes_are_compared() -> None:
     for wide, narrow, said in (
         ({"type": "array"}, {"type": "array", "maxItems": 3}, "maxItems is 3 now"),
         ({}, {"type": "string"}, "its type is string now"),
+        ({}, {"pattern": "^a"}, "pattern is ^a now"),
+        ({}, {"format": "date-time"}, "format is date-time now"),
+        ({}, {"uniqueItems": True}, "uniqueItems is True now"),
+        ({"exclusiveMinimum": 1}, {"exclusiveMinimum": 2}, "exclusiveMinimum is 2 now"),
+        ({"maxProperties": 3}, {"maxProperties": 2}, "maxProperties is 2 now"),
     ):
         assert broken(("document", wide), ("document", narrow)) == [f"the value: {said}"]
         assert broken(("document", narrow), ("document", wide)) == []

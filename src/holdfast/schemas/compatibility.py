@@ -18,10 +18,13 @@ VALIDATION = ("none", "basic", "strict", "paranoid")
 RISKS = ("low", "medium", "high", "critical")
 _ALL = frozenset(("null", "boolean", "integer", "number", "string", "array", "object"))
 _NARROWER = (
-    *(("maxLength", -1), ("maxItems", -1), ("maximum", -1)),
-    *(("minLength", 1), ("minItems", 1), ("minimum", 1)),
+    *(("maxLength", -1), ("maxItems", -1), ("maxProperties", -1)),
+    *(("minLength", 1), ("minItems", 1), ("minProperties", 1)),
+    *(("maximum", -1), ("exclusiveMaximum", -1), ("minimum", 1), ("exclusiveMinimum", 1)),
 )
 """Bounds, and in which direction they leave out what was allowed."""
+_EXACT = ("const", "format", "multipleOf", "pattern", "uniqueItems")
+"""What may have been left out, and otherwise has to be as it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,8 @@ class MigrationCheck:
         return not self.errors
 
 
-Fields = dict[str, tuple[Mapping[str, Any], bool]]
+_Field = tuple[Mapping[str, Any], bool]
+Fields = dict[str, _Field]
 """By the dotted path of each property what it is, and whether it must be there.
 
 Items of a list lie at `[]`, the value itself at ''.
@@ -56,9 +60,7 @@ def fields_of(document: Mapping[str, Any]) -> Fields:
     return dict(_fields(jsonschema_rs.dereference(dict(document)), "", must=True))
 
 
-def _fields(
-    one: Any, path: str, *, must: bool
-) -> Iterator[tuple[str, tuple[Mapping[str, Any], bool]]]:
+def _fields(one: Any, path: str, *, must: bool) -> Iterator[tuple[str, _Field]]:
     document = one if isinstance(one, Mapping) else {}
     yield path, (document, must)
     required = document.get("required", ())
@@ -119,6 +121,9 @@ def _narrowed(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[str]:
         bound, was = new.get(name), old.get(name)
         if bound is not None and (was is None or (bound - was) * direction > 0):
             yield f"{name} is {bound} now"
+    for name in _EXACT:
+        if new.get(name) not in (None, False, old.get(name)):
+            yield f"{name} is {new[name]} now"
     choices, were = new.get("enum"), old.get("enum")
     if choices is not None and (were is None or not all(one in choices for one in were)):
         yield "fewer choices are allowed now"
