@@ -435,6 +435,13 @@ def test_risks_and_their_reasons(store: sync.Store) -> None:
         "paranoid",
     )
     assert "old would be lost" in lost.errors
+    for done, over in (
+        ([Copy("name", "age")], True),
+        ([Move("age", "x"), Copy("x", "age")], False),
+    ):
+        newer = schema(2, BASE, steps=[Step(1, 2, done)], extra=True)
+        found = migrations.validate(schema(1, BASE), newer, "paranoid")
+        assert ("age would be written over" in found.errors) is over
     gap = migrations.validate(schema(1, BASE), schema(3, BASE, steps=[Step(2, 3)]))
     assert gap.errors == ("there is no step from version 1 towards 3",)
     with pytest.raises(InvalidInputError, match="none, basic, strict, paranoid"):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import InvalidInputError
-from holdfast.schemas.transforms import Custom, Step
+from holdfast.schemas.transforms import Custom, Default, Step
 
 LEVELS = ("none", "backward", "forward", "full")
 """Of `compatible`: no check; newer schemas read older data; older ones read newer data; both."""
@@ -70,9 +70,9 @@ def _fields(one: Any, path: str, *, must: bool) -> Iterator[tuple[str, _Field]]:
         yield from _fields(document["items"], f"{path}[]", must=False)
 
 
-def led(fields: Fields, steps: Iterable[Step]) -> tuple[Fields, list[str]]:
-    """Fields as steps leave them, and what those read that is not there."""
-    there, missing = dict(fields), list[str]()
+def led(fields: Fields, steps: Iterable[Step]) -> tuple[Fields, list[str], list[str]]:
+    """Fields as steps leave them, what those read that is not there, and what they write over."""
+    there, missing, over = dict(fields), list[str](), list[str]()
     for one in (one for step in steps for one in step.transformations):
         said = f"which {type(one).__name__} reads, is no field"
         reads = one.paths(one.READS)
@@ -82,11 +82,13 @@ def led(fields: Fields, steps: Iterable[Step]) -> tuple[Fields, list[str]]:
         for path in one.paths(one.DROPS):
             there.pop(path, None)
         for path in one.paths(one.WRITES):
+            if path in there and path not in reads and not isinstance(one, Default):
+                over.append(f"{path} would be written over")
             there[path] = (_FITS, must or there.get(path, (_FITS, False))[1])
             while path := path.rpartition(".")[0]:  # mappings on the way are made
                 kind, was = there.get(path, ({"type": "object"}, False))
                 there[path] = (kind, must or was)
-    return there, missing
+    return there, missing, over
 
 
 def unreadable(reader: Fields, data: Fields) -> list[str]:
@@ -153,11 +155,11 @@ def check_migration(
     if level not in VALIDATION:
         raise InvalidInputError(f"level is {', '.join(VALIDATION)}")
     known, targets = fields_of(old), fields_of(new)
-    there, missing = led(known, steps)
+    there, missing, lost = led(known, steps)
     broken = unreadable(targets, there)
     done = [one for step in steps for one in step.transformations]
     kept = {*targets, *(path for one in done for path in one.paths(one.READS))}
-    lost = [f"{path} would be lost" for path in known if path not in kept]
+    lost += [f"{path} would be lost" for path in known if path not in kept]
     lost += [f"the function {one.name} decides" for one in done if isinstance(one, Custom)]
     checks = [missing, broken, lost][: VALIDATION.index(level)]
     reasons = [("critical", problem) for problem in broken]
