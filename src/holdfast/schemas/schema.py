@@ -174,6 +174,7 @@ class Schema(SchemaRule):
     steps: tuple[Step, ...]
     auto_migrate: bool
     document: dict[str, Any]
+    _said: dict[str, Any]
 
     def __init__(
         self,
@@ -203,18 +204,20 @@ class Schema(SchemaRule):
             raise InvalidSchemaError(["steps are made like Step(1, 2, [Copy('a', 'b')])"])
         if not isinstance(semantic, SemanticVersion):
             semantic = SemanticVersion.parse(semantic or f"{version}.0.0")
-        vars(self).update(
-            name=name,
-            version=version,
-            prefix=prefix,
-            semantic=semantic,
-            compatible=compatible,
-            steps=steps,
-            auto_migrate=check_flag(auto_migrate, "auto_migrate"),
-            document=_document(fields, document, of, extra=extra),
-        )
+        vars(self).update(name=name, version=version, prefix=prefix)
         self.__post_init__()
-        vars(self)["digest"] = _digest(self.says())
+        said = {
+            "name": name,
+            "version": version,
+            "prefix": self.prefix,
+            "compatible": compatible,
+            "auto_migrate": check_flag(auto_migrate, "auto_migrate"),
+            "document": _document(fields, document, of, extra=extra),
+            "semantic": str(semantic),
+            "steps": msgspec.to_builtins([*steps], builtin_types=(bytes, datetime)),
+        }
+        made = {"semantic": semantic, "steps": steps, "digest": _digest(said), "_said": said}
+        vars(self).update(said | made)
         _ = self.checker  # refused now, not with the first value
         self.way(min((one.from_version for one in self.steps), default=version))
         _known[self.digest] = self  # it need not be read for each value
@@ -250,12 +253,7 @@ class Schema(SchemaRule):
 
     def says(self) -> dict[str, Any]:
         """All it says, as plain data: the document that lies beside its declaration."""
-        kept = ("name", "version", "prefix", "compatible", "auto_migrate", "document")
-        return {
-            **{name: getattr(self, name) for name in kept},
-            "semantic": str(self.semantic),
-            "steps": msgspec.to_builtins([*self.steps], builtin_types=(bytes, datetime)),
-        }
+        return dict(self._said)
 
     @classmethod
     def of_document(cls, data: Mapping[str, Any]) -> Schema:
