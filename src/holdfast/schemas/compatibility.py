@@ -150,7 +150,7 @@ def check_migration(
     """Whether steps lead from the data of one schema to those of another.
 
     `basic`: what the transforms read is there. `strict`: what they leave fits the newer schema.
-    `paranoid`: nothing of the older data is lost, and no function decides.
+    `paranoid`: nothing of the older data is lost or written over, and no function decides.
     """
     if level not in VALIDATION:
         raise InvalidInputError(f"level is {', '.join(VALIDATION)}")

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from holdfast.access.grants import Access
+from holdfast.access.grants import PERMISSIONS, Access
 from holdfast.checkpoints.policy.policies import Policies
 from holdfast.checkpoints.scheduler import Scheduler
 from holdfast.cli import output
@@ -25,9 +25,7 @@ from holdfast.store.names.patterns import Patterns
 from holdfast.sync import Store
 
 prefix_option = click.option("--prefix", default="", help="Only keys that begin so.")
-permission_argument = click.argument(
-    "permission", type=click.Choice(["read", "write", "read_write", "admin"])
-)
+permission_argument = click.argument("permission", type=click.Choice(list(PERMISSIONS)))
 
 
 @click.group(cls=Group)

@@ -11,8 +11,6 @@ from holdfast.cli.command import Group, option, seconds
 from holdfast.cli.session import Session
 from holdfast.schemas.migrations import COMPLETED, MigrationReport, Migrations, Schemas
 
-FAILED = 1
-
 
 @click.group(cls=Group)
 def schema() -> None:
@@ -88,7 +86,7 @@ def _told(session: Session, found: Sequence[MigrationReport]) -> int:
     for one in found:
         for failure in one.failures:
             session.note(f"{one.scope}: {failure}")
-    return FAILED if any(one.failures for one in found) else 0
+    return 1 if any(one.failures for one in found) else 0
 
 
 def versions_of(one: MigrationReport) -> str:
