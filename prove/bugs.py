@@ -1975,7 +1975,8 @@ BUGS = (
         "a revocation is remembered too long",
         "access/grants.py",
         "        if not self.held(scope, READ, version) and not self.seen(scope):\n",
-        "        if (scope, READ) not in self._held and not self.seen(scope):\n",
+        "        if (self.principal, scope, READ) not in self._access._held and not self.seen(\n"
+        "            scope\n        ):\n",
         "tests/access/test_grants.py::test_a_revocation_holds_at_once_for_every_call",
     ),
     Bug(
@@ -2033,7 +2034,7 @@ BUGS = (
         "hooks/hook_runner.py",
         "                    if lines and not self._run(lines):\n",
         "                    self._position = watch.position\n"
-        "                    saved = self._note(saved, lease)\n"
+        "                    self._note(lease)\n"
         "                    if lines and not self._run(lines):\n",
         "tests/hooks/test_hooks_killed.py"
         "::test_killed_at_every_commit_every_change_is_told_at_least_once",

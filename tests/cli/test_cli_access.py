@@ -60,7 +60,8 @@ def test_show_lists_the_rules_of_one_scope_and_of_no_other(cli: Cli) -> None:
         sync.checkpoints.Scheduler(store).every(3600, store.agent("b"), name="hourly")
         Access(store).grant("ann", "agent:a", "read")
         Access(store).grant("bob", "workflow:w", "read", below=True)
-    cli("policy set agent:a mine --when operation_count>=3 --max-count 7")
+    cli("policy set agent:a mine --when operation_count>=3 --max-count 7 --max-age 2d")
+    cli("policy set agent:a rest --off")
     a, b = (cli(f"access show agent:{name} --json").json for name in "ab")
     assert a["grants"] == ["ann may read agent:a"]
     assert b["grants"] == []
@@ -69,7 +70,8 @@ def test_show_lists_the_rules_of_one_scope_and_of_no_other(cli: Cli) -> None:
     assert b["rules"] == []
     assert a["migrations"] == ["profile to version 1: completed, 1 of version 1"]
     assert b["migrations"] == []
-    assert "mine (own): keeps 7" in a["policies"]
+    assert "mine (own): keeps 2 d, last 7" in a["policies"]
+    assert "rest (own, off): keeps all" in a["policies"]
     assert not [one for one in b["policies"] if one.startswith("mine")]
     assert (len(a["schedules"]), len(b["schedules"])) == (0, 1)
     step = cli("access show step:w/1 --json").json

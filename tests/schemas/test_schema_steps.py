@@ -323,6 +323,11 @@ def test_parts_of_parts_lists_and_classes_are_compared() -> None:
     for wide, narrow, said in (
         ({"type": "array"}, {"type": "array", "maxItems": 3}, "maxItems is 3 now"),
         ({}, {"type": "string"}, "its type is string now"),
+        ({}, {"pattern": "^a"}, "pattern is ^a now"),
+        ({}, {"format": "date-time"}, "format is date-time now"),
+        ({}, {"uniqueItems": True}, "uniqueItems is True now"),
+        ({"exclusiveMinimum": 1}, {"exclusiveMinimum": 2}, "exclusiveMinimum is 2 now"),
+        ({"maxProperties": 3}, {"maxProperties": 2}, "maxProperties is 2 now"),
     ):
         assert broken(("document", wide), ("document", narrow)) == [f"the value: {said}"]
         assert broken(("document", narrow), ("document", wide)) == []
@@ -430,6 +435,13 @@ def test_risks_and_their_reasons(store: sync.Store) -> None:
         "paranoid",
     )
     assert "old would be lost" in lost.errors
+    for done, over in (
+        ([Copy("name", "age")], True),
+        ([Move("age", "x"), Copy("x", "age")], False),
+    ):
+        newer = schema(2, BASE, steps=[Step(1, 2, done)], extra=True)
+        found = migrations.validate(schema(1, BASE), newer, "paranoid")
+        assert ("age would be written over" in found.errors) is over
     gap = migrations.validate(schema(1, BASE), schema(3, BASE, steps=[Step(2, 3)]))
     assert gap.errors == ("there is no step from version 1 towards 3",)
     with pytest.raises(InvalidInputError, match="none, basic, strict, paranoid"):

@@ -35,7 +35,7 @@ from holdfast.store.inner import (
     StoreHandle,
     core_of,
 )
-from holdfast.store.names.arguments import check_flag, check_moment, check_text
+from holdfast.store.names.arguments import check_face, check_flag, check_moment, check_text
 from holdfast.store.names.face import faced, here, writes
 from holdfast.store.names.patterns import Patterns
 from holdfast.store.names.scope import KINDS, Scope
@@ -104,8 +104,7 @@ class Access:
     """
 
     def __init__(self, store: Store) -> None:
-        if not isinstance(store, Store):
-            raise InvalidInputError("Access takes an open store of the same face")
+        check_face(store, Store, "Access")
         self._store = store
         state = store.custom(SYSTEM[0].id)
         self._grants = Book(state, GRANTS, Grant)
@@ -113,6 +112,8 @@ class Access:
         self._core = core_of(store)
         self._seen: Any = 0
         self._known: dict[str, list[Grant]] = {}
+        self._held: dict[tuple[str, Scope | str, str], tuple[str, ...]] = {}
+        """What guards have found, as long as no grant changes."""
         self._above: dict[str, str] = {}
 
     # grants
@@ -165,7 +166,7 @@ class Access:
 
         Of a step it is its workflow, of `custom:a/b` it is `custom:a`, and cannot be said.
         """
-        child, name = scope_of(scope), str(scope_of(above))
+        child, name = Scope.parse(scope), str(Scope.parse(above))
         if child.kind != "session":
             raise InvalidInputError(f"what {child} is below of follows from its name")
         self._refresh()
@@ -213,7 +214,7 @@ class Access:
 
     def show(self, scope: str | Scope) -> dict[str, Any]:
         """Who may do what with a scope, and what that is below of."""
-        name = str(scope_of(scope))
+        name = str(Scope.parse(scope))
         holders = [str(one) for who in self._refresh() for one in self.applying(who, name)]
         return {"scope": name, "below": self._chain(name), "grants": holders}
 
@@ -245,7 +246,8 @@ class Access:
                 f"session:{bytes.fromhex(key).decode()}": one.parent
                 for key, one in self._parents.all().items()
             }
-            self._known, self._seen = known, seen
+            self._known, self._held = known, {}
+            self._seen = seen  # at last: until then nobody takes the others for the newest
         return self._known
 
     def list(self, principal: str | None = None) -> Iterable[Grant]:
@@ -283,18 +285,13 @@ def fits(target: str, scope: str) -> bool:
 def check_target(target: Any) -> str:
     """The text of a scope, or of a pattern of scopes, if it is one."""
     if not isinstance(target, str) or "*" not in target:
-        return str(scope_of(target))
+        return str(Scope.parse(target))
     Patterns(target)
     if target != "*" and target.partition(":")[0] not in KINDS:
         raise InvalidInputError(
             f"a pattern of scopes begins with a kind ({', '.join(KINDS)}), as agent:*, or is *"
         )
     return target
-
-
-def scope_of(scope: str | Scope) -> Scope:
-    """A scope, of its text or itself."""
-    return scope if isinstance(scope, Scope) else Scope.parse(scope)
 
 
 def _id(principal: str, target: str, prefix: str) -> str:
@@ -306,16 +303,15 @@ def _id(principal: str, target: str, prefix: str) -> str:
 # ---- guard --------------------------------------------------------------------------------------
 
 
-class Guard:
-    """What somebody may do."""
+class Guard(Gate):
+    """What somebody may do; asked at every way to a scope, and as a gate before each change."""
+
+    access = True
 
     def __init__(self, access: Access, principal: str) -> None:
         self._access = access
         self.principal = principal
         self._token: object = None
-        self._grants: object = None
-        self._held: dict[tuple[Scope | str, str], tuple[str, ...]] = {}
-        """What was found, as long as no grant changes."""
 
     def held(
         self, scope: Scope | str, need: str = READ, version: object = None, *, looked: bool = False
@@ -328,20 +324,17 @@ class Guard:
         if not looked:
             token = self._access._core.lanes.token(version)
             if token != self._token:  # somebody has committed something, perhaps a grant
-                grants = self._access._refresh(version)
-                if grants is not self._grants:
-                    self._held = {}
-                    self._grants = grants
+                self._access._refresh(version)
                 self._token = token
-        memory = self._held  # another thread may put another one there, for newer grants
-        held = memory.get((scope, need))
+        memory = self._access._held  # another thread may put another one there, for newer grants
+        held = memory.get((self.principal, scope, need))
         if held is None:
             found = self._access.applying(self.principal, str(scope))
             held = tuple(one.prefix for one in found if need in PERMISSIONS[one.permission])
             if all(one.until is None for one in found):  # else it may be over with the next call
                 if len(memory) > 10_000:
                     memory.clear()
-                memory[scope, need] = held
+                memory[self.principal, scope, need] = held
         return held
 
     def check(
@@ -366,26 +359,17 @@ class Guard:
         """Refuse what concerns the whole store."""
         self.check("*", need=ADMIN)
 
-
-class _AccessGate(Gate):
-    """Asks before each change."""
-
-    access = True
-
-    def __init__(self, guard: Guard) -> None:
-        self._guard = guard
-
     def before(self, request: GateRequest) -> None:
-        """Refuse what is not granted, key by key."""
+        """Refuse a change of what is not granted, key by key."""
         system = request.scope in SYSTEM
         for one in request.operations:
             need = ADMIN if system or one.kind in ADMIN_ONLY else WRITE
-            self._guard.check(request.scope, one.key or None, need)
+            self.check(request.scope, one.key or None, need)
 
 
 def guarded(core: Core, guard: Guard) -> Core:
     """A core that shares all with another but its gates and its guard."""
-    shared, gate = core.gates, _AccessGate(guard)
+    shared = core.gates
 
     class GuardedGates(Gates):
         """The gates of the store behind one that asks; others are put there by who may all."""
@@ -410,7 +394,7 @@ def guarded(core: Core, guard: Guard) -> Core:
         @property
         def gates(self) -> Gates:  # type: ignore[override]
             # The store's own gates may have changed: this one stands in front of them all.
-            gates.front = [gate, *shared.front]
+            gates.front = [guard, *shared.front]
             gates.behind, gates.readers = shared.behind, shared.readers
             return gates
 

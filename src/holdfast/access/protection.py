@@ -20,11 +20,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.access.grants import PROTECTION, scope_of
+from holdfast.access.grants import PROTECTION
 from holdfast.errors import InvalidInputError, InvalidValueError
-from holdfast.seal.codec import Typed
+from holdfast.seal.codec import altered
 from holdfast.store.inner import Book, Gate, GateRequest, core_of
-from holdfast.store.names.arguments import check_text, listed
+from holdfast.store.names.arguments import check_face, check_text, listed
 from holdfast.store.names.face import faced, here, writes
 from holdfast.store.names.items import LongValue
 from holdfast.store.names.patterns import SEARCHED, Expression
@@ -59,25 +59,23 @@ class Redaction:
 
     def __call__(self, value: Any, steps: Sequence[Any] = ()) -> Any:
         """A value as it may be shown; `steps` lead to it. The very same if nothing is hidden."""
-        if not self._fields.isdisjoint(one for one in steps if type(one) is str):
-            return REDACTED if value is not None else None
-        kind = type(value)
-        if kind is str:
-            done = []
-            for piece in self._pieces.findall(value):
-                for one in self._patterns:
-                    piece = one.replaced(piece, REDACTED)
-                done.append(piece)
-            return "".join(done)
-        if kind is int and any(one.found(str(value)) for one in self._patterns):
+        if value is not None and not self._fields.isdisjoint(s for s in steps if type(s) is str):
             return REDACTED
-        if kind is dict:
-            return {name: self(one, (name,)) for name, one in value.items()}
-        if kind is list:
-            return [self(one) for one in value]
-        if kind is Typed:
-            return Typed(value.name, value.version, self(value.value))
-        return value
+        return altered(value, self._shown)
+
+    def _shown(self, name: Any, part: Any) -> Any:
+        if name in self._fields and part is not None:
+            return REDACTED
+        if type(part) is int and any(one.found(str(part)) for one in self._patterns):
+            return REDACTED
+        if type(part) is not str:
+            return part
+        done = []
+        for piece in self._pieces.findall(part):
+            for one in self._patterns:
+                piece = one.replaced(piece, REDACTED)
+            done.append(piece)
+        return "".join(done)
 
 
 @faced
@@ -98,8 +96,7 @@ class Protection:
         encrypt: Iterable[str] = (),
         hash: Iterable[str] = (),
     ) -> None:
-        if not isinstance(store, Store):
-            raise InvalidInputError("Protection takes an open store of the same face")
+        check_face(store, Store, "Protection")
         self._redact = _names(redact, "redact")
         self._encrypt = frozenset(_names(encrypt, "encrypt"))
         self._hash = frozenset(_names(hash, "hash"))
@@ -147,40 +144,30 @@ class Protection:
 
         Sealed parts are opened by the store they were sealed in, and by no other.
         """
-        return self._protected(self._core.codec.plain(value), scope_of(scope))
+        return self._protected(self._core.codec.plain(value), Scope.parse(scope))
 
     def hashed(self, value: Any, scope: str | Scope) -> str:
         """What a field that is hashed holds for a value in a scope, to look for it or compare."""
         codec = self._core.codec
-        ledger = self._core.ledger(scope_of(scope), create=not self._core.read_only)
+        ledger = self._core.ledger(Scope.parse(scope), create=not self._core.read_only)
         # In a plain store nothing is keyed: what the scope alone has stands in front.
         data = ledger.page_key + codec.encode(codec.plain(value))
         return HASHED + ledger.tag(b"protect", data).hex()
 
     def _protected(self, value: Any, scope: Scope) -> Any:
         """A value in plain form with its fields protected; the very same if there are none."""
-        kind = type(value)
-        if kind is dict:
-            made = dict(value)
-            for name, one in value.items():
-                if one is None or (
-                    name in self._hash and type(one) is str and _DONE.fullmatch(one)
-                ):
-                    continue  # one that was read comes back when its value is updated
-                if name in self._hash:
-                    made[name] = self.hashed(one, scope)
-                elif name in self._encrypt:
-                    made[name] = self._core.subjects.part(subject_of(scope), one)
-                else:
-                    made[name] = self._protected(one, scope)
-            return made if any(made[name] is not value[name] for name in value) else value
-        if kind is list:
-            items = [self._protected(one, scope) for one in value]
-            return items if any(a is not b for a, b in zip(items, value, strict=True)) else value
-        if kind is Typed:
-            inner = self._protected(value.value, scope)
-            return value if inner is value.value else Typed(value.name, value.version, inner)
-        return value
+
+        def change(name: Any, part: Any) -> Any:
+            done = name in self._hash and type(part) is str and _DONE.fullmatch(part)
+            if part is None or done:
+                return part  # one that was read comes back when its value is updated
+            if name in self._hash:
+                return self.hashed(part, scope)
+            if name in self._encrypt:
+                return self._core.subjects.part(subject_of(scope), part)
+            return part
+
+        return altered(value, change)
 
 
 class _Protecting(Gate):

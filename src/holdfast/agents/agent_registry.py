@@ -47,6 +47,7 @@ from holdfast.store.inner import (
     taken_async,
 )
 from holdfast.store.names.arguments import (
+    check_face,
     check_filters,
     check_flag,
     check_limit,
@@ -95,8 +96,7 @@ class Agents:
         fields: Mapping[str, Iterable[str]] | None = None,
         duration: float = 30.0,
     ) -> None:
-        if not isinstance(store, Store):
-            raise InvalidInputError("Agents takes a store of the same face")
+        check_face(store, Store, "Agents")
         awaited = isinstance(kinds, MayWait)
         kinds = (kinds.given if isinstance(kinds, MayWait) else kinds) or {}
         fields = fields or {}

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.agents.agent_keys import OWN_DRIFT
 from holdfast.errors import InvalidInputError
 from holdfast.store.inner import Book, BookPage, handle_of, moment
-from holdfast.store.names.arguments import check_flag, check_limit, check_text, listed
+from holdfast.store.names.arguments import check_face, check_flag, check_limit, check_text, listed
 from holdfast.store.names.face import faced, quick, writes
 from holdfast.store.state import State
 
@@ -413,8 +413,7 @@ class Drift:
         signals: Iterable[DriftSignal] = (),
         without: Iterable[str] = (),
     ) -> None:
-        if not isinstance(state, State):
-            raise InvalidInputError("Drift takes a state of the same face")
+        check_face(state, State, "Drift")
         watched, left_out = listed(signals, "signals"), listed(without, "without")
         self._signs = Signs(evidence, max_cycles, tuple(watched), tuple(left_out))
         self._storage = handle_of(state).core.storage

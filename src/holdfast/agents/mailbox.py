@@ -45,7 +45,7 @@ from holdfast.store.inner import (
     own_steps,
     stored,
 )
-from holdfast.store.names.arguments import check_count, check_limit, check_text
+from holdfast.store.names.arguments import check_count, check_face, check_limit, check_text
 from holdfast.store.names.cause import cause_now
 from holdfast.store.names.face import (
     Blocks,
@@ -221,8 +221,7 @@ class Mailbox:
     """
 
     def __init__(self, state: State, *, keep: int = KEPT, retry: RetryPolicy | None = None) -> None:
-        if not isinstance(state, State):
-            raise InvalidInputError("Mailbox takes a state of the same face")
+        check_face(state, State, "Mailbox")
         self._state = state
         self._storage = handle_of(state).core.storage
         check_count(keep, "keep")

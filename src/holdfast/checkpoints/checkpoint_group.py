@@ -39,7 +39,7 @@ from holdfast.store.inner import (
     settle_after,
 )
 from holdfast.store.names import rowkinds
-from holdfast.store.names.arguments import listed
+from holdfast.store.names.arguments import check_face, listed
 from holdfast.store.names.cause import cause_now
 from holdfast.store.names.face import faced, writes
 from holdfast.store.names.items import Checkpoint, Restored, said
@@ -88,8 +88,7 @@ class CheckpointGroups:
     """Checkpoints over several scopes of one store, each made and restored in one commit."""
 
     def __init__(self, store: Store) -> None:
-        if not isinstance(store, Store):
-            raise InvalidInputError("CheckpointGroups takes a store of the same face")
+        check_face(store, Store, "CheckpointGroups")
         self._handle = handle_of(store)
 
     @writes

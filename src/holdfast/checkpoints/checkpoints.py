@@ -18,9 +18,8 @@ from holdfast.checkpoints.request import (
     locator,
     restore_request,
 )
-from holdfast.errors import InvalidInputError
 from holdfast.store.inner import Held, end_after, end_line, handle_of, held
-from holdfast.store.names.arguments import check_plain_function
+from holdfast.store.names.arguments import check_face, check_plain_function
 from holdfast.store.names.face import (
     Steps,
     ask,
@@ -53,8 +52,7 @@ class Checkpoints:
     def __init__(self, state: State, *, sync: Callable[[Checkpoint], Any] | None = None) -> None:
         if sync is not None:
             check_plain_function(sync, "sync")
-        if not isinstance(state, State):
-            raise InvalidInputError("Checkpoints takes a state of the same face")
+        check_face(state, State, "Checkpoints")
         self._state = state
         self._sync = sync
         self._handle = handle_of(state)

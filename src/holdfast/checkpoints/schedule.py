@@ -354,7 +354,7 @@ def check_name(name: str, *, owner: bool = False) -> str:
 def target_of(core: Core, target: Target) -> tuple[Scope, str]:
     """(scope, timeline) of what checkpoints are to be made; a state of another store is refused."""
     if isinstance(target, Scope | str):
-        return target if isinstance(target, Scope) else Scope.parse(target), "main"
+        return Scope.parse(target), "main"
     scope, timeline = getattr(target, "scope", None), getattr(target, "timeline", None)
     if not isinstance(scope, Scope) or not isinstance(timeline, str):
         raise InvalidInputError("a checkpoint is made of a state, or of a scope as in 'agent:7'")

@@ -86,6 +86,13 @@ SHARED: dict[str, dict[str, Any]] = {
         "multiple": True,
         "help": "What settles an open transition of the machine NAME; may be given several times.",
     },
+    "--module": {
+        "metavar": "MODULE",
+        "multiple": True,
+        "help": "A module that registers transforms; may be given several times.",
+        "expose_value": False,
+        "callback": lambda _, __, given: [loaded(module) for module in given],
+    },
 }
 """Options that a usage line can name."""
 _WORD = re.compile(r"(\[?)([\w:-]+)(\]?)(\.\.\.)?(?:=(\w+))?(\]?)")

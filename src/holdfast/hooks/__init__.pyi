@@ -11,6 +11,8 @@ from holdfast.hooks.built_in import persistence as persistence
 from holdfast.hooks.built_in import validation as validation
 from holdfast.hooks.hook import Hook
 from holdfast.hooks.hook import HookMetrics as HookMetrics
+from holdfast.hooks.hook import ReplayReport as ReplayReport
+from holdfast.hooks.hook import TimeRange as TimeRange
 from holdfast.hooks.hook_events import Cache as Cache
 from holdfast.hooks.hook_events import Cancel as Cancel
 from holdfast.hooks.hook_events import Changed as Changed
@@ -22,8 +24,6 @@ from holdfast.hooks.hook_events import Redirect as Redirect
 from holdfast.hooks.hook_events import Replace as Replace
 from holdfast.hooks.hook_events import Retry as Retry
 from holdfast.hooks.hook_events import Skipped as Skipped
-from holdfast.hooks.replay import ReplayReport as ReplayReport
-from holdfast.hooks.replay import TimeRange as TimeRange
 from holdfast.store.names.items import Position
 from holdfast.store.store_async import Store
 

@@ -43,38 +43,36 @@ def backup_on_change(backups: Any) -> Function:
     `backups` is a `Backups` of the same face as the hooks. In a replay that simulates, none is
     made.
     """
-    call = _method(backups, "create")
-    return lambda event, context: _act(
-        context, call, f"{event.scope} {event.key or event.name}"[:200]
-    )
+    create = _acting(backups, "create")
+    return lambda event, context: create(context, f"{event.scope} {event.key or event.name}"[:200])
 
 
 def persistence(agents: Mapping[str, Any]) -> Function:
     """A background hook that saves attached agents (`holdfast.agents.attach`), by their scopes:
     the one whose scope an event is of, if there is one; `save` writes only what has changed."""
-    savers = {scope: _method(agent, "save") for scope, agent in agents.items()}
+    savers = {scope: _acting(agent, "save") for scope, agent in agents.items()}
 
     def save(event: Changed, context: HookContext) -> Any:
         found = savers.get(str(event.scope))
-        return _act(context, found) if found is not None else Skipped("no agent of that scope")
+        return found(context) if found is not None else Skipped("no agent of that scope")
 
     return save
 
 
-def _method(thing: Any, name: str) -> Callable[..., Any]:
+def _acting(thing: Any, name: str) -> Callable[..., Any]:
+    """A method of something, of either face, as hooks call it; what that gives is nothing to them.
+    In a replay that simulates, it is not called."""
     call: Callable[..., Any] | None = getattr(thing, name, None)
     if call is None:
         raise InvalidInputError(f"it takes what has a method {name}: {type(thing).__name__}")
-    return call
 
+    async def waited(answer: Any) -> None:
+        await answer
 
-def _act(context: HookContext, call: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a method of something, of either face; what that gives is nothing to the hook."""
-    if context.replay == "simulate":
-        return Skipped("only what it would do is asked for")
-    answer = call(*arguments)
-    return _waited(answer) if hasattr(answer, "__await__") else None
+    def act(context: HookContext, *arguments: Any) -> Any:
+        if context.replay == "simulate":
+            return Skipped("only what it would do is asked for")
+        answer = call(*arguments)
+        return waited(answer) if hasattr(answer, "__await__") else None
 
-
-async def _waited(answer: Any) -> None:
-    await answer
+    return act

@@ -11,7 +11,9 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from operator import itemgetter
 from time import monotonic, perf_counter
 from typing import Any
 
@@ -30,8 +32,8 @@ from holdfast.hooks.hook_events import (
     Skipped,
     name_of,
 )
-from holdfast.store.inner import LANES, TOLD, Core, core_of, cursors, handle_of, keep, own_step
-from holdfast.store.names.arguments import check_count, check_seconds
+from holdfast.store.inner import LANES, TOLD, core_of, cursors, handle_of, keep, own_step
+from holdfast.store.names.arguments import by_name, check_count, check_seconds
 from holdfast.store.names.items import Entry, Position
 from holdfast.store.names.patterns import Patterns
 from holdfast.store.names.scope import KINDS
@@ -39,6 +41,8 @@ from holdfast.store.names.threads import is_interrupt
 from holdfast.store.store import Store
 
 SKIP, REFUSE, ALERT = "skip", "refuse", "alert"
+MODES = ("exact", "modified", "simulate", "debug")
+"""Of a replay."""
 PRIORITIES = ("highest", "high", "normal", "low", "lowest")
 Function = Callable[[Changed, HookContext], Any]
 SCOPE = "custom:$hooks"
@@ -46,6 +50,7 @@ KEPT = 1000
 """Results of a hook that are kept."""
 CURSOR = "hook/"
 """How the names of cursors of hooks begin."""
+_place = itemgetter("event", "scope", "timeline", "entry", "key")
 
 
 @dataclass(slots=True)
@@ -58,6 +63,8 @@ class HookMetrics:
     skipped: int = 0
     """Times that it had nothing to do, or was not asked because of `Cache`."""
     seconds: float = 0.0
+    mean_seconds: float = 0.0
+    """How long a run takes on average."""
     breaker: str = "closed"
     opened: int = 0
     """How often its breaker has opened."""
@@ -67,11 +74,6 @@ class HookMetrics:
     """Commits that a background hook has yet to be told of."""
     error: str = ""
     """The last failure."""
-
-    @property
-    def mean_seconds(self) -> float:
-        """How long a run takes on average."""
-        return self.seconds / self.runs if self.runs else 0.0
 
 
 @dataclass(slots=True)
@@ -104,6 +106,50 @@ class HookOutcome:
         self.raised, self.error = error, f"{type(error).__name__}: {error}"[:500]
 
 
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """From a time to another; None stands for no bound."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+
+    @classmethod
+    def last_hour(cls) -> TimeRange:
+        """From an hour ago until now."""
+        return cls(datetime.now(UTC) - timedelta(hours=1))
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayReport:
+    """What a replay of a hook came to."""
+
+    hook: str
+    mode: str
+    results: tuple[HookOutcome, ...]
+
+    @property
+    def differences(self) -> tuple[HookOutcome, ...]:
+        """Events for which the hook gave something else than it did then."""
+        return tuple(one for one in self.results if not one.same)
+
+    @property
+    def failures(self) -> tuple[HookOutcome, ...]:
+        """Events that the hook failed at."""
+        return tuple(one for one in self.results if one.error)
+
+    def __str__(self) -> str:
+        said = f"{self.hook} ({self.mode}): {len(self.results)} events"
+        given = Counter(one.result for one in self.results)
+        shown = ", ".join(f"{name} {count}" for name, count in given.items())
+        ended = f"{len(self.differences)} differ, {len(self.failures)} failed"
+        lines = [f"{said}, {ended}{f' ({shown})' if shown else ''}"]
+        for one in (*self.differences, *self.failures):
+            place = f"{one.event['scope']} {one.event['timeline']}@{one.event['entry']}"
+            what = f"{one.before or 'unknown'} then, {one.result} now"
+            lines.append(f"  {place} {one.event['key']}: {one.error or what}")
+        return "\n".join(dict.fromkeys(lines))
+
+
 @dataclass(slots=True, eq=False)
 class Hook:
     """One function that is told of events, and what it is told of. Patterns may be texts."""
@@ -113,7 +159,7 @@ class Hook:
     on: Any
     """Names of events."""
     name: str = ""
-    function: Function = print
+    function: Any = None
     behind: bool = True
     priority: str = "normal"
     settings: BreakerSettings = BreakerSettings.STANDARD
@@ -146,7 +192,12 @@ class Hook:
         check_count(self.max_queue_size, "max_queue_size")
         check_seconds(self.flush_interval, "flush_interval")
         check_seconds(self.timeout, "timeout")
-        self.keys, self.scopes, self.on = map(Patterns, (self.keys, self.scopes, self.on))
+        if callable(self.keys):
+            raise InvalidInputError(
+                "write it with parentheses: @hooks.before(), @hooks.background()"
+            )
+        given = (self.keys, self.scopes, self.on)
+        self.keys, self.scopes, self.on = (Patterns(getattr(one, "texts", one)) for one in given)
         for text in self.on.texts:
             if not any(map(Patterns(text).fit, EVENTS)):
                 names = ", ".join(sorted(EVENTS))
@@ -226,6 +277,42 @@ class Hook:
         else:
             self.breaker.success(seconds)
 
+    def changes(self, store: Store, since: datetime | TimeRange | None) -> list[Changed]:
+        """The events of a time that it is told of, the newest first."""
+        time = since if isinstance(since, TimeRange) else TimeRange(since)
+        entries: list[Entry] = []
+        for info in store.scopes().items:
+            state = store.scope(info.scope)
+            for line in state.timelines() if self.scopes.fit(str(info.scope)) else ():
+                log = state.on(line.name).log
+                entries += log(since=time.since, until=time.until, limit=None, newest_first=False)
+        entries.sort(key=lambda one: one.time)
+        return [event for entry in entries for event in self.events(store, entry)][::-1]
+
+    def replay(
+        self,
+        store: Store,
+        since: datetime | TimeRange | None,
+        mode: str,
+        params: Mapping[str, Any] | None,
+    ) -> ReplayReport:
+        """Call the function with the events of a time; nothing of what it gives is done."""
+        if mode not in MODES:
+            raise InvalidInputError(f"mode is {', '.join(MODES)}")
+        given = by_name(params, "params")
+        if given and mode not in ("modified", "simulate"):
+            raise InvalidInputError("params go with mode='modified', or 'simulate'")
+        kept = kept_results(store, self.name, "results", 2 * KEPT) if self.behind else []
+        before = {_place(one): str(one["result"]) for one in reversed(kept)}
+        found = []
+        for event in reversed(self.changes(store, since)):
+            told = self.ask(event, params=given, replay=mode)
+            told.before = before.get(_place(told.event), "")
+            if mode != "debug":
+                told.seconds = 0.0
+            found.append(told)
+        return ReplayReport(self.name, mode, tuple(found))
+
 
 def _value(store: Store, entry: Entry, key: str, sequence: int) -> Any:
     """A value as it was at an entry; None if there was none, or that entry is pruned."""
@@ -246,14 +333,15 @@ def hook_records(store: Store) -> list[dict[str, Any]]:
         kept = kept_results(store, name, "results", 2 * KEPT)
         results = dict(Counter(one["result"] for one in kept))
         error = next((one["error"] for one in kept if one["error"]), "")
-        known = {"name": name, "behind": lag(core_of(store), position), "told": len(kept)}
+        behind = lag(core_of(store).lanes.position(), position)
+        known = {"name": name, "behind": behind, "told": len(kept)}
         found.append({**known, "results": results, "error": error})
     return found
 
 
-def lag(core: Core, position: Position | None) -> int:
-    """How many commits lie behind a position."""
-    heads, at = core.lanes.position(), position or Position()
+def lag(heads: Mapping[int, int], at: Position | None) -> int:
+    """How many commits up to some lie behind a position."""
+    at = at or Position()
     return sum(max(0, heads.get(lane, 0) - at.get(lane, 0)) for lane in range(LANES))
 
 

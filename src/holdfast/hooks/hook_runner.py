@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
 
@@ -24,7 +24,7 @@ from holdfast.errors import (
 )
 from holdfast.hooks.hook import CURSOR, Hook, HookOutcome, keep_results, lag
 from holdfast.hooks.hook_events import COMMITTED, Changed, Fork, Retry
-from holdfast.store.inner import HOOKS, LANES, Cursor, Lease, Watch, core_of, listen
+from holdfast.store.inner import HOOKS, Cursor, Lease, Watch, core_of, listen
 from holdfast.store.names.background import Background
 from holdfast.store.names.items import Position
 from holdfast.store.store import Store
@@ -65,13 +65,13 @@ class HookRunner:
         self._lock = threading.Lock()  # lines are taken, and taken away from what hangs, by threads
         self._name = f"holdfast-hook-{hook.name}"
         self._cursor = Cursor(self._core, CURSOR + hook.name)
-        self._batches: Generator[float, None, None] | None = None
-        """Between two batches, while this process is the one that runs it."""
         self._position: Position | None = None
-        """Behind what the hook was told of last, here."""
+        """Behind what the hook was told of last, while this process is the one that runs it."""
+        self._noted: Position | None = None
+        """What the cell says of that."""
         self._results: list[dict[str, Any]] = []
         """What it gave up to there, and is not kept yet."""
-        self._background = Background(self._core, self._name, WAIT, self._turn, self._leave)
+        self._background = Background(self._core, self._name, WAIT, self._turn)
 
     def start(self, since: Position | None) -> None:
         """Begin where it was, or if it never was anywhere at `since`, or now."""
@@ -89,9 +89,7 @@ class HookRunner:
         """Wait until the hook was told of all that is committed now."""
         goal, end = self._store.position(), time.monotonic() + timeout
         while self._background.alive:
-            at = self._position or self._cursor.get() or Position()
-            told = all(at.get(lane, 0) >= goal.get(lane, 0) for lane in range(LANES))
-            if told and not self._results:
+            if not lag(goal, self._position or self._cursor.get()) and not self._results:
                 return
             if time.monotonic() > end:
                 raise Unavailable(
@@ -103,39 +101,31 @@ class HookRunner:
 
     # batches
 
-    def _turn(self) -> float:
-        self._batches = self._batches or self._leading()
+    def _turn(self) -> None:
         try:
-            return next(self._batches, 0.0)
+            self._lead()
         except LeaseHeldError:  # another process runs it
-            self._batches = None
-            self._judge(lag(self._core, self._cursor.get()))
-            return WAIT
+            self._judge(self._cursor.get())
         except BaseException as error:
             # It cannot be told of what cannot be read, and goes on from its place: damage waits for
             # whoever recovers the store.
-            self._batches = None
             self._hook.metrics.error = str(error)[:500]
             raise
 
-    def _leave(self) -> None:
-        if self._batches is not None:
-            self._batches.close()
-            self._batches = None
-
-    def _leading(self) -> Generator[float, None, None]:
-        """Tell the hook batch by batch, as long as nobody else does; gives the pauses between."""
+    def _lead(self) -> None:
+        """Tell the hook batch by batch, as long as nobody else does."""
         hook, core = self._hook, self._core
         with self._store.lease(CURSOR + hook.name, wait=0) as lease:
-            saved = self._cursor.get()
             [only, *others] = hook.scopes.texts
             exact = not others and not set("*?") & set(only)
             scope = self._store.scope(only).scope if exact else None
+            self._noted, noted = self._cursor.get(), 0.0
             # It does not wait: what is written meanwhile is read together, once an interval.
-            watch = Watch(core, scope, None, "", None, saved, 0.0, True)
-            self._position, noted = watch.position, 0.0
+            watch = Watch(core, scope, None, "", None, self._noted, 0.0, True)
+            self._position = watch.position
             try:
-                while True:
+                going = True
+                while going:
                     lines, count, whole = self._batch(watch)
                     if lines and not self._run(lines):
                         return  # it is ending: the batch is told again by whoever goes on
@@ -145,12 +135,13 @@ class HookRunner:
                     # much as some tens of calls.
                     due = noted + (hook.flush_interval if count else WAIT)
                     if time.monotonic() > due or (self._results and not full):
-                        saved, noted = self._note(saved, lease), time.monotonic()
-                    self._judge(0 if whole else lag(core, self._position))
-                    yield 0.0 if full else hook.flush_interval
+                        self._note(lease)
+                        noted = time.monotonic()
+                    self._judge(self._position, whole)
+                    going = self._background.rest(0.0 if full else hook.flush_interval)
             finally:
                 with suppress(HoldfastError):  # then some events are told twice
-                    self._note(saved, lease)
+                    self._note(lease)
                 self._position, self._results = None, []  # told again, if they could not be kept
 
     def _batch(self, watch: Watch) -> tuple[Collection[_Line], int, bool]:
@@ -167,19 +158,19 @@ class HookRunner:
                 return lines.values(), count, False
         return lines.values(), count, True
 
-    def _note(self, saved: Position | None, lease: Lease) -> Position | None:
-        """Keep what the hook gave, and say in the cell how far it was told; what that says now."""
+    def _note(self, lease: Lease) -> None:
+        """Keep what the hook gave, and say in the cell how far it was told."""
         if self._results:
             keep_results(self._store, self._hook.name, self._results)
             self._results = []
-        if self._position is None or self._position == saved:
-            return saved
-        if not self._cursor.put(self._position, lease):
-            raise LeaseLostError(f"another process runs the hook {self._hook.name}")
-        return self._position
+        if self._position is not None and self._position != self._noted:
+            if not self._cursor.put(self._position, lease):
+                raise LeaseLostError(f"another process runs the hook {self._hook.name}")
+            self._noted = self._position
 
-    def _judge(self, behind: int) -> None:
-        """Note how many commits it is behind, and warn once of too many."""
+    def _judge(self, at: Position | None, whole: bool = False) -> None:
+        """Note how many commits it is behind, none if it read the whole, and warn once of many."""
+        behind = 0 if whole else lag(self._core.lanes.position(), at)
         before, self._hook.metrics.behind = self._hook.metrics.behind, behind
         if behind > self._hook.max_queue_size >= before:
             self._core.meter.add(HOOKS, (self._hook.name, "behind"))
@@ -217,7 +208,7 @@ class HookRunner:
             threads = [one for one in threads if one.is_alive()]
             if now > judged + WAIT:
                 judged = now
-                self._judge(lag(self._core, self._position))
+                self._judge(self._position)
         return True
 
     def _work(self, free: deque[_Line]) -> None:

@@ -31,7 +31,17 @@ from holdfast.errors import (
     MissingError,
 )
 from holdfast.hooks.breaker import BreakerSettings
-from holdfast.hooks.hook import ALERT, PRIORITIES, REFUSE, SKIP, Hook, HookMetrics, kept_results
+from holdfast.hooks.hook import (
+    ALERT,
+    PRIORITIES,
+    REFUSE,
+    SKIP,
+    Hook,
+    HookMetrics,
+    ReplayReport,
+    TimeRange,
+    kept_results,
+)
 from holdfast.hooks.hook_events import (
     CHANGED,
     SAVED,
@@ -44,9 +54,8 @@ from holdfast.hooks.hook_events import (
     name_of,
 )
 from holdfast.hooks.hook_runner import HookRunner
-from holdfast.hooks.replay import ReplayReport, TimeRange, changes, replay
 from holdfast.store.inner import HOOKS, Gate, GateRequest, Operation, copied, core_of, handle_of
-from holdfast.store.names.arguments import check_limit, check_run, check_text, is_async
+from holdfast.store.names.arguments import check_face, check_limit, check_run, check_text, is_async
 from holdfast.store.names.cause import Cause, cause_now
 from holdfast.store.names.face import both, ends, faced, here, taken
 from holdfast.store.names.items import Position
@@ -65,8 +74,7 @@ class Hooks:
     """
 
     def __init__(self, store: Store) -> None:
-        if not isinstance(store, Store):
-            raise InvalidInputError("Hooks takes an open store of the same face")
+        check_face(store, Store, "Hooks")
         self._store = store
         self._core = core_of(store)
         self._hooks: dict[str, Hook] = {}
@@ -95,12 +103,9 @@ class Hooks:
         the whole event loop. What it raises refuses the change. If it fails again and again, its
         breaker opens: then changes go by without it (`on_open="skip"`), or are refused.
         """
-        made = partial(
-            Hook, keys, scope, on, behind=False, priority=priority, on_open=on_open,
-            settings=breaker,
-        )  # fmt: skip
+        made = Hook(keys, scope, on, name or "", None, False, priority, breaker, on_open)
         own: Hooks = taken(self)
-        return own._adds(made, name)
+        return own._adds(made)
 
     @both
     def on_state_save(self, keys: str | Iterable[str] = "*", **more: Any) -> Callable[[Any], Any]:
@@ -141,30 +146,25 @@ class Hooks:
         `failed`. More than `max_queue_size` commits behind it warns, or with `on_behind="refuse"`
         refuses changes that it would be told of, by `HookBehindError`.
         """
-        made = partial(
-            Hook, keys, scope, on, settings=breaker, batch_size=batch_size,
+        made = Hook(
+            keys, scope, on, name or "", settings=breaker, batch_size=batch_size,
             flush_interval=flush_interval, max_concurrent=max_concurrent, timeout=timeout,
             max_queue_size=max_queue_size, on_behind=on_behind,
         )  # fmt: skip
         own: Hooks = taken(self)
-        return own._adds(made, name, since, OnLoop() if own is not self else None)
+        return own._adds(made, since, OnLoop() if own is not self else None)
 
     def _adds(
-        self, made: Any, name: str | None, since: Position | None = None, loop: Any = None
+        self, made: Hook, since: Position | None = None, loop: OnLoop | None = None
     ) -> Callable[[Any], Any]:
-        """What makes hooks of functions; settings that cannot be meant are refused now.
+        """What makes hooks of functions.
 
         On the async face there is a `loop` for those behind, where async functions run.
         """
-        if callable(made.args[0]):
-            raise InvalidInputError(
-                "write it with parentheses: @hooks.before(), @hooks.background()"
-            )
-        behind = made().behind
-        what = "a background hook" if behind else "a hook in front"
+        what = "a background hook" if made.behind else "a hook in front"
 
         def add(function: Any) -> Any:
-            if not behind and is_async(function):
+            if not made.behind and is_async(function):
                 raise InvalidInputError(
                     f"{what} is a plain function on both faces, no `async def`: what has to wait "
                     "belongs behind, @hooks.background()"
@@ -175,18 +175,20 @@ class Hooks:
                     signature(function).bind(None, None)
                 except TypeError:
                     raise InvalidInputError(f"{what} is called with (event, context)") from None
-            own = name or str(getattr(function, "__name__", ""))
-            check_text(own, "the name of a hook", 100, least=1)
-            check_key(own)  # results are kept under it
-            if own in self._hooks:
-                raise InvalidInputError(f"there is a hook {own!r} already; give this one a name=")
+            name = made.name or str(getattr(function, "__name__", ""))
+            check_text(name, "the name of a hook", 100, least=1)
+            check_key(name)  # results are kept under it
+            if name in self._hooks:
+                raise InvalidInputError(f"there is a hook {name!r} already; give this one a name=")
+            called = function
             if loop is not None:
                 loop.use()
-            hook = made(own, loop.wrap(function, what) if loop is not None else function)
+                called = loop.wrap(function, what)
+            hook = replace(made, name=name, function=called)
             if hook.behind:
                 hook.runner = HookRunner(self._store, hook, self.named)
                 hook.runner.start(since)
-            self._hooks[own] = hook
+            self._hooks[name] = hook
             self._stand()
             return function
 
@@ -235,9 +237,9 @@ class Hooks:
         found = {}
         for hook in (self._stopped | self._hooks).values():
             with hook.lock:
-                found[hook.name] = replace(
-                    hook.metrics, breaker=hook.breaker.state, opened=hook.breaker.opened
-                )
+                done, state, opened = hook.metrics, hook.breaker.state, hook.breaker.opened
+                mean = done.seconds / max(1, done.runs)
+                found[hook.name] = replace(done, mean_seconds=mean, breaker=state, opened=opened)
         return found
 
     def named(self, name: str) -> Hook:
@@ -262,7 +264,7 @@ class Hooks:
         happened now, `debug` with how long it took; `modified` gives it `params`. What it gave then
         is known of the last 1,000 events of a background hook.
         """
-        return replay(self._store, self.named(name), since, mode, params)
+        return self.named(name).replay(self._store, since, mode, params)
 
     def changes(
         self,
@@ -278,8 +280,7 @@ class Hooks:
         It is a view of the journal: nothing is kept for it, and what is pruned is not in it.
         """
         check_limit(limit)
-        wanted = Hook(keys, scope, on)
-        return changes(self._store, wanted, since)[:limit]
+        return Hook(keys, scope, on).changes(self._store, since)[:limit]
 
     def failed(self, name: str, *, limit: int = 100) -> list[Mapping[str, Any]]:
         """Events that a background hook has failed at three times, the newest first."""
@@ -377,14 +378,11 @@ class _Front(Gate):
                 hook.name,
                 result.reason,
             )
+        wrong = ""
         if isinstance(result, Modified | Redirect | Replace) and name != CHANGED:
-            raise HookResultError(
-                f"{request.scope}: the hook {hook.name} can refuse what {name} tells of, not "
-                "change it"
-            )
-        if isinstance(result, Modified) and one.kind not in ("set", "append"):
-            raise HookResultError(
-                f"{request.scope}: the hook {hook.name} gave Modified, and a {one.kind} has no "
-                "value that it could modify"
-            )
+            wrong = f"can refuse what {name} tells of, not change it"
+        elif isinstance(result, Modified) and one.kind not in ("set", "append"):
+            wrong = f"gave Modified, and a {one.kind} has no value that it could modify"
+        if wrong:
+            raise HookResultError(f"{request.scope}: the hook {hook.name} {wrong}")
         return result

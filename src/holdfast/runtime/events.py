@@ -42,6 +42,7 @@ from holdfast.store.inner import (
 )
 from holdfast.store.names.arguments import (
     check_count,
+    check_face,
     check_flag,
     check_limit,
     check_seconds,
@@ -162,8 +163,7 @@ class Events:
         strip: bool = True,
         recover: bool = False,
     ) -> None:
-        if not isinstance(store, Store):
-            raise InvalidInputError("Events takes an open store of the same face")
+        check_face(store, Store, "Events")
         for name, number in (("ring", ring), ("queue", queue), ("batch", batch)):
             check_count(number, name, 1)
         if batch > min(queue, MOST_BATCH):

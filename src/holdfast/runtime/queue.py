@@ -11,11 +11,10 @@ import threading
 from datetime import timedelta
 from typing import Any
 
-from holdfast.errors import InvalidInputError
 from holdfast.runtime.entities import check_name
 from holdfast.runtime.runtime_records import QUEUES
 from holdfast.store.inner import ChangeParts, check_ttl, handle_of, own_step
-from holdfast.store.names.arguments import check_count
+from holdfast.store.names.arguments import check_count, check_face
 from holdfast.store.names.face import faced, here, writes
 from holdfast.store.state import State
 
@@ -32,8 +31,7 @@ class Queue:
     """
 
     def __init__(self, state: State, name: str) -> None:
-        if not isinstance(state, State):
-            raise InvalidInputError("Queue takes a state of the same face")
+        check_face(state, State, "Queue")
         check_name(name, "the name of a queue")
         self.name = name
         self._state = state

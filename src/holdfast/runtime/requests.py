@@ -60,6 +60,7 @@ from holdfast.store.inner import (
 )
 from holdfast.store.names.arguments import (
     check_count,
+    check_face,
     check_flag,
     check_plain_function,
     check_seconds,
@@ -151,8 +152,7 @@ class Requests:
         keep: float | timedelta = DAY,
         memory: bool = False,
     ) -> None:
-        if not isinstance(store, Store):
-            raise InvalidInputError("Requests takes an open store of the same face")
+        check_face(store, Store, "Requests")
         check_plain_function(worker, "worker")
         check_count(concurrency, "concurrency", 1)
         check_seconds(timeout, "timeout")

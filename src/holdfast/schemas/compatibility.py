@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import InvalidInputError
-from holdfast.schemas.transforms import Custom, Merge, Step
+from holdfast.schemas.transforms import Custom, Default, Step
 
 LEVELS = ("none", "backward", "forward", "full")
 """Of `compatible`: no check; newer schemas read older data; older ones read newer data; both."""
@@ -18,10 +18,13 @@ VALIDATION = ("none", "basic", "strict", "paranoid")
 RISKS = ("low", "medium", "high", "critical")
 _ALL = frozenset(("null", "boolean", "integer", "number", "string", "array", "object"))
 _NARROWER = (
-    *(("maxLength", -1), ("maxItems", -1), ("maximum", -1)),
-    *(("minLength", 1), ("minItems", 1), ("minimum", 1)),
+    *(("maxLength", -1), ("maxItems", -1), ("maxProperties", -1)),
+    *(("minLength", 1), ("minItems", 1), ("minProperties", 1)),
+    *(("maximum", -1), ("exclusiveMaximum", -1), ("minimum", 1), ("exclusiveMinimum", 1)),
 )
 """Bounds, and in which direction they leave out what was allowed."""
+_EXACT = ("const", "format", "multipleOf", "pattern", "uniqueItems")
+"""What may have been left out, and otherwise has to be as it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,8 @@ class MigrationCheck:
         return not self.errors
 
 
-Fields = dict[str, tuple[Mapping[str, Any], bool]]
+_Field = tuple[Mapping[str, Any], bool]
+Fields = dict[str, _Field]
 """By the dotted path of each property what it is, and whether it must be there.
 
 Items of a list lie at `[]`, the value itself at ''.
@@ -56,9 +60,7 @@ def fields_of(document: Mapping[str, Any]) -> Fields:
     return dict(_fields(jsonschema_rs.dereference(dict(document)), "", must=True))
 
 
-def _fields(
-    one: Any, path: str, *, must: bool
-) -> Iterator[tuple[str, tuple[Mapping[str, Any], bool]]]:
+def _fields(one: Any, path: str, *, must: bool) -> Iterator[tuple[str, _Field]]:
     document = one if isinstance(one, Mapping) else {}
     yield path, (document, must)
     required = document.get("required", ())
@@ -68,23 +70,25 @@ def _fields(
         yield from _fields(document["items"], f"{path}[]", must=False)
 
 
-def led(fields: Fields, steps: Iterable[Step]) -> tuple[Fields, list[str]]:
-    """Fields as steps leave them, and what those read that is not there."""
-    there, missing = dict(fields), list[str]()
+def led(fields: Fields, steps: Iterable[Step]) -> tuple[Fields, list[str], list[str]]:
+    """Fields as steps leave them, what those read that is not there, and what they write over."""
+    there, missing, over = dict(fields), list[str](), list[str]()
     for one in (one for step in steps for one in step.transformations):
         said = f"which {type(one).__name__} reads, is no field"
         reads = one.paths(one.READS)
         missing += [f"{path}, {said}" for path in reads if path not in there]
         # Where what it reads is missing it does nothing; a Merge takes what is there.
-        must = isinstance(one, Merge) or all(there.get(path, (_FITS, False))[1] for path in reads)
+        must = one.ABSENT is None or all(there.get(path, (_FITS, False))[1] for path in reads)
         for path in one.paths(one.DROPS):
             there.pop(path, None)
         for path in one.paths(one.WRITES):
+            if path in there and path not in reads and not isinstance(one, Default):
+                over.append(f"{path} would be written over")
             there[path] = (_FITS, must or there.get(path, (_FITS, False))[1])
             while path := path.rpartition(".")[0]:  # mappings on the way are made
                 kind, was = there.get(path, ({"type": "object"}, False))
                 there[path] = (kind, must or was)
-    return there, missing
+    return there, missing, over
 
 
 def unreadable(reader: Fields, data: Fields) -> list[str]:
@@ -119,6 +123,9 @@ def _narrowed(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[str]:
         bound, was = new.get(name), old.get(name)
         if bound is not None and (was is None or (bound - was) * direction > 0):
             yield f"{name} is {bound} now"
+    for name in _EXACT:
+        if new.get(name) not in (None, False, old.get(name)):
+            yield f"{name} is {new[name]} now"
     choices, were = new.get("enum"), old.get("enum")
     if choices is not None and (were is None or not all(one in choices for one in were)):
         yield "fewer choices are allowed now"
@@ -143,16 +150,16 @@ def check_migration(
     """Whether steps lead from the data of one schema to those of another.
 
     `basic`: what the transforms read is there. `strict`: what they leave fits the newer schema.
-    `paranoid`: nothing of the older data is lost, and no function decides.
+    `paranoid`: nothing of the older data is lost or written over, and no function decides.
     """
     if level not in VALIDATION:
         raise InvalidInputError(f"level is {', '.join(VALIDATION)}")
     known, targets = fields_of(old), fields_of(new)
-    there, missing = led(known, steps)
+    there, missing, lost = led(known, steps)
     broken = unreadable(targets, there)
     done = [one for step in steps for one in step.transformations]
     kept = {*targets, *(path for one in done for path in one.paths(one.READS))}
-    lost = [f"{path} would be lost" for path in known if path not in kept]
+    lost += [f"{path} would be lost" for path in known if path not in kept]
     lost += [f"the function {one.name} decides" for one in done if isinstance(one, Custom)]
     checks = [missing, broken, lost][: VALIDATION.index(level)]
     reasons = [("critical", problem) for problem in broken]

@@ -11,8 +11,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -43,11 +44,12 @@ from holdfast.store.inner import (
     core_of,
     derived,
     end_line,
+    given_back,
     handle_of,
     has_sealed,
     index_of,
     lease_name,
-    own_change,
+    own_step,
     read_meta,
     restore_state,
     sticky_of,
@@ -55,7 +57,13 @@ from holdfast.store.inner import (
     terms_of,
     tree_changes,
 )
-from holdfast.store.names.arguments import check_count, check_flag, check_seconds, check_text
+from holdfast.store.names.arguments import (
+    check_count,
+    check_face,
+    check_flag,
+    check_seconds,
+    check_text,
+)
 from holdfast.store.names.cause import acting
 from holdfast.store.names.face import faced, writes
 from holdfast.store.names.items import Checkpoint
@@ -111,8 +119,7 @@ class Schemas:
     """The schemas that the scopes of a store have declared, in all their versions."""
 
     def __init__(self, store: Store) -> None:
-        if not isinstance(store, Store):
-            raise InvalidInputError("Schemas takes an open store of the same face")
+        check_face(store, Store, "Schemas")
         self._store = store
 
     def get(self, name: str, version: int | None = None) -> Schema:
@@ -146,8 +153,7 @@ class Migrations:
     """Leads values to the versions of schemas that scopes declare."""
 
     def __init__(self, store: Store) -> None:
-        if not isinstance(store, Store):
-            raise InvalidInputError("Migrations takes an open store of the same face")
+        check_face(store, Store, "Migrations")
         self._store = store
 
     def validate(self, old: Schema, new: Schema, level: str = "strict") -> MigrationCheck:
@@ -185,47 +191,31 @@ class Migrations:
         check_flag(dry_run, "dry_run")
         if to is not None:
             check_count(to, "to", 1)
-        more = (key, batch_size, timeout, dry_run)
-        if dry_run:
-            return self._reports(scope, schema, to, more)
-        # Who runs it beside another waits, and finds it done.
-        name = lease_name("migration", schema)
-        lease = taken(Asking(core_of(self._store), name, LEASE, timeout, None))
+        # Who runs it beside another waits, and finds it done; who only looks waits for nobody.
+        name, lease = lease_name("migration", schema), None
+        if not dry_run:
+            lease = taken(Asking(core_of(self._store), name, LEASE, timeout, None))
         try:
-            with lease.fencing():
-                return self._reports(scope, schema, to, more)
+            with (
+                lease.fencing() if lease is not None else nullcontext(),
+                acting("migrations", correlation=f"migration/{schema}"),
+            ):
+                found = self._found(scope, schema, to)
+                reports = [_Work(*one, key, batch_size, timeout, dry_run).run() for one in found]
         finally:
-            lease.release()
-
-    def _reports(
-        self, scope: str, schema: str, to: int | None, more: tuple[Any, ...]
-    ) -> Sequence[MigrationReport]:
-        """Run it scope by scope."""
-        reports = []
-        for state, rule in self._found(scope, schema):
-            if to is not None and to != rule.version:
-                raise InvalidSchemaError(
-                    [f"{state.scope} declares version {rule.version} of {schema}, not {to}"]
-                )
-            with acting("migrations", correlation=f"migration/{schema}"):
-                try:
-                    reports.append(_Work(state, rule, *more).run())
-                except MissingError:  # of the others that fit nothing is to be kept from
-                    if any(one.scope == state.scope for one in self._store.scopes().items):
-                        raise
-                    why = ("the scope was deleted meanwhile",)
-                    ended = (state.scope, schema, rule.version, FAILED)
-                    reports.append(MigrationReport(*ended, failures=why))
-        if more[0] is not None and not any(one.versions or one.failures for one in reports):
-            raise MissingError(f"no scope that fits {scope} has a key {more[0]!r} of {schema}")
+            given_back(lease)
+        if key is not None and not any(one.versions or one.failures for one in reports):
+            raise MissingError(f"no scope that fits {scope} has a key {key!r} of {schema}")
         return reports
 
     def status(self, scope: str, schema: str) -> Sequence[MigrationReport]:
         """How far the migrations of a schema are: a report for each scope that declares it."""
         return [_Work(*found).status() for found in self._found(scope, schema)]
 
-    def _found(self, scope: str, schema: str) -> list[tuple[State, SchemaRule]]:
-        """The scopes that fit, and declare the schema."""
+    def _found(
+        self, scope: str, schema: str, to: int | None = None
+    ) -> list[tuple[State, SchemaRule]]:
+        """The scopes that fit, and declare the schema, of that version if it is said."""
         check_text(schema, "the name of a schema", 64, least=1)
         fits, all_ = Patterns(str(scope)).fit, self._store.scopes().items
         states = [self._store.scope(one.scope) for one in all_ if fits(str(one.scope))]
@@ -237,6 +227,10 @@ class Migrations:
         ]
         if not found:
             raise MissingError(f"no scope that fits {scope} declares a schema {schema!r}")
+        for state, one in found:
+            if to not in (None, one.version):
+                said = f"{state.scope} declares version {one.version} of {schema}, not {to}"
+                raise InvalidSchemaError([said])
         return found
 
 
@@ -262,42 +256,41 @@ class _Work:
         self._about = {"scope": str(state.scope), "schema": rule.name, "to": rule.version}
         self._book = Book(state, MIGRATIONS, MigrationRecord)
         self._id = rule.name if self.key is None else f"{rule.name}/{self.key}"
+        self._record = MigrationRecord(NOT_STARTED, rule.version)
         self._failures: list[str] = []
         self._done: set[str] = set()
-        self._at = 0  # the entry of the fork that is known to be ours
 
     def status(self) -> MigrationReport:
         """How far it is."""
         known, waiting = self._book.get(self._id), self._versions()
-        status = NOT_STARTED
+        if known is not None and known.to == self.rule.version:
+            self._record = known
+        status = self._record.status
         if not self._older(waiting):
             status = COMPLETED
-        elif known is not None and known.to == self.rule.version:
+        elif status == COMPLETED:
             # What is older again was put back: all that is written is of the newest version.
-            status = ROLLED_BACK if known.status == COMPLETED else known.status
-        return self._report(status, waiting, known)
+            status = ROLLED_BACK
+        return self._report(status, waiting)
 
-    def _report(
-        self, status: str, versions: dict[int, int], known: MigrationRecord | None
-    ) -> MigrationReport:
-        known = known or MigrationRecord(status, self.rule.version)
-        kept = self.state.checkpoints(type="migration") if known.checkpoint else ()
+    def _report(self, status: str, versions: dict[int, int], *failures: str) -> MigrationReport:
+        kept = self.state.checkpoints(type="migration") if self._record.checkpoint else ()
         return MigrationReport(
             self.state.scope,
             self.rule.name,
             self.rule.version,
             status,
-            known.migrated or len(self._done),
-            tuple(self._failures),
-            next((one for one in kept if one.id == known.checkpoint), None),
+            self._record.migrated or len(self._done),
+            (*self._failures, *failures),
+            next((one for one in kept if one.id == self._record.checkpoint), None),
             self.dry_run,
             versions,
         )
 
     def run(self) -> MigrationReport:
         """Do it on a fork, then take that over, unless something failed; hooks are told."""
-        before, record, status = self._versions(), None, COMPLETED
-        older = self._older(before)
+        before = self._versions()
+        older, record, status = self._older(before), self._record, COMPLETED
         least = min((version or self._first for version in before), default=self.rule.version)
         for step in (one for one in self._schema.steps if one.from_version >= least):
             for one in (each for each in step.transformations if isinstance(each, Custom)):
@@ -310,21 +303,25 @@ class _Work:
                     record = self._begun()
                     self._take_over(record)
                 # Also what one that was cut short has done.
-                about["migrated"] = max(older, len(self._done))
+                about["migrated"] = record.migrated = max(older, len(self._done))
         except TimeoutError:
-            return self._report(IN_PROGRESS, before, record)
+            return self._report(IN_PROGRESS, before)
+        except MissingError:
+            if handle_of(self.state).reader.now() is not None:
+                raise
+            # It keeps none of the others that fit from being migrated.
+            self._record.checkpoint = ""
+            return self._report(FAILED, {}, "the scope was deleted meanwhile")
         except SchemaViolationError:
             status = FAILED
             announce(self._core, "migration_rollback_completed", **self._about)
-        if record is not None:
+        if record.fork:
             if status == FAILED:
                 with suppress(HoldfastError):  # what is left of it harms nobody
                     end_line(handle_of(self.state.on(record.fork)), "migration")
-            else:
-                record.migrated = max(older, len(self._done))
             record.fork, record.status = "", status
             self._note(record)
-        return self._report(status, before, record)
+        return self._report(status, before)
 
     def _begun(self) -> MigrationRecord:
         """The record of a run that was killed or ran out of time, or of a new one; and its fork."""
@@ -336,6 +333,7 @@ class _Work:
             about = (fork, checkpoint.sequence, checkpoint.id)
             record = MigrationRecord(IN_PROGRESS, self.rule.version, *about)
             self._note(record)
+        self._record = record
         with suppress(Conflict):  # it is there
             self.state.fork(record.fork, at=record.start)
         return record
@@ -351,12 +349,10 @@ class _Work:
             head = main.place()[2]
             self._failures.clear()
             with suppress(Conflict):  # others have written since: that is brought along, too
-                if not self._at:
-                    self._at, since = handle_of(fork).place()[2], record.start
                 self._bring(fork, since, head)
                 since = head
                 self._migrate(fork)
-                point = f"{record.fork}@{self._at}"
+                point = f"{record.fork}@{handle_of(fork).place()[2]}"
                 restore_state(main, point, "full", reason, head, keep=_of_features)
                 return
         raise Conflict(f"{self.state.scope}: others never stopped writing; try again", [])
@@ -376,18 +372,16 @@ class _Work:
                 made.append(_set(key, slot, _stored(now, key, slot), read_meta(slot.meta).schema))
             elif not derived(key):
                 made.append(Operation("delete", key))
-        for start in range(0, len(made), self.batch):
-            self._write(fork, "what was written meanwhile", made[start : start + self.batch])
+        self._write(fork, "what was written meanwhile", made)
 
     def _write(self, fork: State, reason: str, made: list[Operation]) -> None:
-        """Write behind the entry of the fork that is ours, and nothing else."""
-        parts = own_change(fork, reason=reason)
-        part = parts.part(handle_of(fork))
-        part.operations += made
-        part.head = self._at
-        plan = parts.plan()
-        assert plan is not None
-        self._at = handle_of(fork).core.run(plan[0])[0].sequence
+        """Write to the fork, batch by batch. Nobody else does: it is under the lease."""
+
+        def note(some: list[Operation], parts: Any) -> None:
+            parts.part(handle_of(fork)).operations += some
+
+        for start in range(0, len(made), self.batch):
+            own_step(fork, partial(note, made[start : start + self.batch]), reason=reason)
 
     def _migrate(self, state: State) -> None:
         """Lead all older values of a state through the steps, batch by batch; all or none."""

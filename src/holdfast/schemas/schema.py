@@ -43,8 +43,7 @@ _SEMANTIC = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
 MOST_KNOWN = 256
 """Schemas whose documents a process remembers."""
 _known: OrderedDict[str, Schema] = OrderedDict()
-_LONG = ("minItems", "maxItems")
-_WHOLE = ("uniqueItems", "contains", "prefixItems")
+_WHOLE = ("minItems", "maxItems", "uniqueItems", "contains", "prefixItems")
 """What JSON Schema says of a list as a whole."""
 _HERE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
 """What it says of the value itself, and not of what is in it."""
@@ -88,6 +87,8 @@ class SchemaRule(CheckingDeclaration):
 
     def schema(self, read: Callable[[str], Any]) -> Schema:
         """All that it says; `read` gives values of the scope's keys."""
+        if isinstance(self, Schema):
+            return self
         found = _known.get(self.digest)
         if found is None:
             data = read(self.place)
@@ -100,34 +101,18 @@ class SchemaRule(CheckingDeclaration):
                 )
         return found
 
-    def admit(self, scope: Scope, key: str, value: Any, read: Callable[[str], Any]) -> int:
-        """Refuse a value that breaks the schema, with all that is wrong with it."""
-        return self._fitting(scope, key, self.schema(read).checker.problems(value))
-
-    def admit_items(
-        self,
-        scope: Scope,
-        key: str,
-        items: Sequence[Any],
-        count: Callable[[], int],
-        read: Callable[[str], Any],
+    def admit(
+        self, scope: Scope, key: str, value: Any, read: Callable[[str], Any], *, items: bool = False
     ) -> int:
-        """The same for what is added to a list: items are told by their place among these.
+        """Refuse a value that breaks the schema, with all that is wrong with it.
 
-        What counts for a list as a whole is refused where the rest of it would have to be read.
+        Items that are added to a list are told by their place among these; what counts for a list
+        as a whole is refused, for the rest of it would have to be read.
         """
         schema = self.schema(read)
-        document, problems = schema.document, schema.item_checker.problems(list(items))
-        problems += [f"{name} is checked by set alone" for name in _WHOLE if name in document]
-        least, most = (document.get(name) for name in _LONG)
-        if least is not None or most is not None:
-            total = count() + len(items)
-            problems += [f"at least {least} items"] if least is not None and total < least else []
-            problems += [f"at most {most} items"] if most is not None and total > most else []
-        return self._fitting(scope, key, problems)
-
-    def _fitting(self, scope: Scope, key: str, problems: list[str]) -> int:
-        """The version that a value is of, if it has no problems."""
+        whole = [name for name in _WHOLE if items and name in schema.document]
+        problems = [f"{name} is checked by set alone" for name in whole]
+        problems = problems or schema.checker.problems(value)
         if problems:
             more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
             told = f"{scope}: {key!r} breaks the schema {self.name} {self.version}"
@@ -189,6 +174,7 @@ class Schema(SchemaRule):
     steps: tuple[Step, ...]
     auto_migrate: bool
     document: dict[str, Any]
+    _said: dict[str, Any]
 
     def __init__(
         self,
@@ -218,18 +204,20 @@ class Schema(SchemaRule):
             raise InvalidSchemaError(["steps are made like Step(1, 2, [Copy('a', 'b')])"])
         if not isinstance(semantic, SemanticVersion):
             semantic = SemanticVersion.parse(semantic or f"{version}.0.0")
-        vars(self).update(
-            name=name,
-            version=version,
-            prefix=prefix,
-            semantic=semantic,
-            compatible=compatible,
-            steps=steps,
-            auto_migrate=check_flag(auto_migrate, "auto_migrate"),
-            document=_document(fields, document, of, extra=extra),
-        )
+        vars(self).update(name=name, version=version, prefix=prefix)
         self.__post_init__()
-        vars(self)["digest"] = _digest(self.says())
+        said = {
+            "name": name,
+            "version": version,
+            "prefix": self.prefix,
+            "compatible": compatible,
+            "auto_migrate": check_flag(auto_migrate, "auto_migrate"),
+            "document": _document(fields, document, of, extra=extra),
+            "semantic": str(semantic),
+            "steps": msgspec.to_builtins([*steps], builtin_types=(bytes, datetime)),
+        }
+        made = {"semantic": semantic, "steps": steps, "digest": _digest(said), "_said": said}
+        vars(self).update(said | made)
         _ = self.checker  # refused now, not with the first value
         self.way(min((one.from_version for one in self.steps), default=version))
         _known[self.digest] = self  # it need not be read for each value
@@ -240,12 +228,6 @@ class Schema(SchemaRule):
     def checker(self) -> Checker:
         """What checks values."""
         return Checker(self.document)
-
-    @cached_property
-    def item_checker(self) -> Checker:
-        """What checks items that are added to a list."""
-        whole = (*_LONG, *_WHOLE)
-        return Checker({name: one for name, one in self.document.items() if name not in whole})
 
     def migrated(self, value: Any, version: int) -> Any:
         """A value of an older version as this one has it; not checked yet."""
@@ -269,18 +251,9 @@ class Schema(SchemaRule):
             version = step.to_version
         return found
 
-    def schema(self, read: Callable[[str], Any]) -> Schema:
-        """Itself."""
-        return self
-
     def says(self) -> dict[str, Any]:
         """All it says, as plain data: the document that lies beside its declaration."""
-        kept = ("name", "version", "prefix", "compatible", "auto_migrate", "document")
-        return {
-            **{name: getattr(self, name) for name in kept},
-            "semantic": str(self.semantic),
-            "steps": msgspec.to_builtins([*self.steps], builtin_types=(bytes, datetime)),
-        }
+        return dict(self._said)
 
     @classmethod
     def of_document(cls, data: Mapping[str, Any]) -> Schema:

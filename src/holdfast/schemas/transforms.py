@@ -49,19 +49,18 @@ class Transform(Struct, frozen=True, dict=True, tag=True, tag_field="transform")
     WRITES: ClassVar[tuple[str, ...]] = ()
     DROPS: ClassVar[tuple[str, ...]] = ()
     RISK: ClassVar[str] = "low"
+    ABSENT: ClassVar[Any] = _MISSING
+    """What stands for a field that is missing; where this does, there is nothing to do."""
 
     def paths(self, names: tuple[str, ...]) -> list[str]:
         """What its fields of these names say: `READS`, `WRITES` or `DROPS`."""
-        found: list[str] = []
-        for name in names:
-            said = getattr(self, name)
-            found += [said] if type(said) is str else said
-        return found
+        said = [getattr(self, name) for name in names]
+        return [one for some in said for one in ([some] if type(some) is str else some)]
 
     def _apply(self, value: dict[str, Any]) -> None:
         """Do it to a value, in place; `TransformError` says what does not fit."""
         reads, drops, writes = self._paths
-        found = [get_at(value, path, _MISSING) for path in reads]
+        found = [get_at(value, path, self.ABSENT) for path in reads]
         if _MISSING in found:  # what the newer schema requires is checked behind the steps
             return
         made = self._made(found)
@@ -106,10 +105,10 @@ class Convert(Transform, frozen=True):
 
     def _made(self, found: list[Any]) -> list[Any]:
         one = found[0].strip() if isinstance(found[0], str) else found[0]
-        if self.how == "parse_int":
-            return [_as(int, one, f"{self.field} cannot be made int", strict=False)]
-        if self.how == "parse_float":
-            return [_as(float, one, f"{self.field} cannot be made float", strict=False)]
+        kind = {"parse_int": int, "parse_float": float}.get(self.how)
+        if kind is not None:
+            said = f"{self.field} cannot be made {kind.__name__}"
+            return [_as(kind, one, said, strict=False)]
         if isinstance(one, str):
             return found
         said = f"{self.field}: only numbers, flags and None become text"
@@ -160,14 +159,13 @@ class Split(Transform, frozen=True):
 class Merge(Transform, frozen=True):
     """Make one field of several: `concat_strings`, `sum_numbers` or `first_non_null`."""
 
-    READS, WRITES, RISK = ("fields",), ("into",), "medium"
+    READS, WRITES, RISK, ABSENT = ("fields",), ("into",), "medium", None
     fields: list[str]
     into: str
     how: Literal["concat_strings", "sum_numbers", "first_non_null"]
     separator: str = " "
 
-    def _apply(self, value: dict[str, Any]) -> None:
-        found = [get_at(value, path, None) for path in self.fields]
+    def _made(self, found: list[Any]) -> list[Any]:
         there = [one for one in found if one is not None]
         made: Any = there[0] if there else None
         if self.how == "concat_strings":
@@ -176,7 +174,7 @@ class Merge(Transform, frozen=True):
         elif self.how == "sum_numbers":
             said = f"{', '.join(self.fields)} are not all numbers"
             made = sum(_as(list[int | float], there, said))
-        put_at(value, self.into, made)
+        return [made]
 
 
 class Custom(Transform, frozen=True):

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
+from operator import is_not
 from typing import Any
 
 import msgspec
@@ -74,6 +75,28 @@ class Typed:
 
     def __repr__(self) -> str:
         return f"Typed({self.name!r}, {self.version})"
+
+
+def altered(value: Any, change: Callable[[Any, Any], Any], name: Any = None) -> Any:
+    """A value in plain form with something else for parts of it; the very same if for none.
+
+    `change(name, part)` gives what takes the place of a part; if that is the part itself, what lies
+    in it is looked at. `name` is that of the field that the part is; None if it is none.
+    """
+    made = change(name, value)
+    if made is not value:
+        return made
+    kind = type(value)
+    if kind is dict:
+        fields = {name: altered(part, change, name) for name, part in value.items()}
+        return fields if any(fields[name] is not value[name] for name in value) else value
+    if kind is list:
+        items = [altered(part, change) for part in value]
+        return items if any(map(is_not, items, value)) else value
+    if kind is Typed:
+        inner = altered(value.value, change)
+        return value if inner is value.value else Typed(value.name, value.version, inner)
+    return value
 
 
 class Unbuilt(Registry):

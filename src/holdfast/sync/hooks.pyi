@@ -6,6 +6,8 @@ from holdfast.hooks.built_in import backup_on_change as backup_on_change
 from holdfast.hooks.built_in import persistence as persistence
 from holdfast.hooks.built_in import validation as validation
 from holdfast.hooks.hook import HookMetrics as HookMetrics
+from holdfast.hooks.hook import ReplayReport as ReplayReport
+from holdfast.hooks.hook import TimeRange as TimeRange
 from holdfast.hooks.hook_events import Cache as Cache
 from holdfast.hooks.hook_events import Cancel as Cancel
 from holdfast.hooks.hook_events import Changed as Changed
@@ -18,5 +20,3 @@ from holdfast.hooks.hook_events import Replace as Replace
 from holdfast.hooks.hook_events import Retry as Retry
 from holdfast.hooks.hook_events import Skipped as Skipped
 from holdfast.hooks.hooks import Hooks as Hooks
-from holdfast.hooks.replay import ReplayReport as ReplayReport
-from holdfast.hooks.replay import TimeRange as TimeRange

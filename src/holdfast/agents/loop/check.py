@@ -18,7 +18,7 @@ from holdfast.checkpoints.locate import Tried, candidates, examine
 from holdfast.checkpoints.request import Locator
 from holdfast.errors import InvalidInputError, StateIntegrityError
 from holdfast.store.inner import LineHandle, handle_of, moment
-from holdfast.store.names.arguments import check_count, check_seconds
+from holdfast.store.names.arguments import check_count, check_face, check_seconds
 from holdfast.store.names.face import reads
 from holdfast.store.names.items import Checkpoint
 from holdfast.store.state import State
@@ -59,8 +59,7 @@ def check_loop(
 
     Nothing is changed. `report.findings` is empty when all is well.
     """
-    if not isinstance(state, State):
-        raise InvalidInputError("check_loop takes a state of the same face")
+    check_face(state, State, "check_loop")
     handle = handle_of(state)
     check_seconds(interval, "interval")
     check_seconds(tolerance, "tolerance")

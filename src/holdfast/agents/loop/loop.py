@@ -16,11 +16,7 @@ from holdfast.agents.mailbox import MAIN, Mailbox
 from holdfast.checkpoints.shutdown import TakenSignals, check_main_thread
 from holdfast.errors import InvalidInputError
 from holdfast.store.inner import Bell, handle_of
-from holdfast.store.names.arguments import (
-    check_flag,
-    check_function,
-    listed,
-)
+from holdfast.store.names.arguments import check_face, check_flag, check_function, listed
 from holdfast.store.names.face import (
     Steps,
     ask,
@@ -71,8 +67,7 @@ class Loop:
         settings: LoopSettings | None = None,
         **intervals: Any,
     ) -> None:
-        if not isinstance(state, State):
-            raise InvalidInputError("Loop takes a state of the same face")
+        check_face(state, State, "Loop")
         if settings is not None and (intervals or not isinstance(settings, LoopSettings)):
             raise InvalidInputError("give settings=LoopSettings(...), or its fields by name")
         known = LoopSettings.__dataclass_fields__

@@ -40,6 +40,7 @@ from holdfast.errors import (
 from holdfast.store.inner import ChangeParts, copied, own_step
 from holdfast.store.names.arguments import (
     check_count,
+    check_face,
     check_limit,
     check_moment,
     check_text,
@@ -88,8 +89,7 @@ class Machine(Routines):
         *,
         limits: MachineLimits | None = None,
     ) -> None:
-        if not isinstance(state, State):
-            raise InvalidInputError("Machine takes a state of the same face")
+        check_face(state, State, "Machine")
         awaited = isinstance(definition, MayWait)
         definition = definition.given if isinstance(definition, MayWait) else definition
         check_definition(definition, awaited=awaited)

@@ -7,11 +7,12 @@ from typing import Any
 
 import click
 
-from holdfast.access.grants import Access
+from holdfast.access.grants import PERMISSIONS, Access
 from holdfast.checkpoints.policy.policies import Policies
 from holdfast.checkpoints.scheduler import Scheduler
 from holdfast.cli import output
-from holdfast.cli.command import Group, flag, option
+from holdfast.cli.command import Group, flag
+from holdfast.cli.commands.policy import kept_of
 from holdfast.cli.commands.schema import versions_of
 from holdfast.cli.plain import plain
 from holdfast.cli.session import Session, moment
@@ -24,9 +25,7 @@ from holdfast.store.names.patterns import Patterns
 from holdfast.sync import Store
 
 prefix_option = click.option("--prefix", default="", help="Only keys that begin so.")
-permission_argument = click.argument(
-    "permission", type=click.Choice(["read", "write", "read_write", "admin"])
-)
+permission_argument = click.argument("permission", type=click.Choice(list(PERMISSIONS)))
 
 
 @click.group(cls=Group)
@@ -38,12 +37,11 @@ def access() -> None:
 @permission_argument
 @prefix_option
 @flag("--below", "Also the scopes below it.")
-@option("--until", "TIME", "Up to a time, with its zone.")
-def grant(session: Session, until: str | None, **more: Any) -> None:
+@click.option("--until", type=moment, metavar="TIME", help="Up to a time, with its zone.")
+def grant(session: Session, principal: str, scope: str, permission: str, **more: Any) -> None:
     """Let somebody read or write a scope, or those that fit a pattern (agent:*)."""
-    end = moment(until) if until is not None else None
     with session.writing() as store:
-        made = Access(store).grant(more.pop("principal"), more.pop("scope"), **more, until=end)
+        made = Access(store).grant(principal, scope, permission, **more)
     session.tell(made, str(made))
 
 
@@ -101,9 +99,9 @@ def _upkeep(store: Store, scope: str) -> dict[str, Any]:
     policies: list[str] = []
     with suppress(InvalidInputError):  # only agents have some
         for one in Policies(store, watch=False).explain(state):
-            kept = one.policy.retention
-            told = f"{one.policy.id} ({one.source}): keeps {kept.max_count or 'all'}"
-            policies.append(told + (f", at least {kept.min_count}" if kept.min_count else ""))
+            off = "" if one.policy.enabled else ", off"
+            kept = kept_of(one.policy) or "all"
+            policies.append(f"{one.policy.id} ({one.source}{off}): keeps {kept}")
     return {
         "rules": [_rule(one) for one in declared],
         "migrations": [

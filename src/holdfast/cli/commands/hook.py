@@ -9,9 +9,7 @@ import click
 
 from holdfast.cli.command import Group, flag, imported, several, values_named
 from holdfast.cli.session import Session, moment
-from holdfast.hooks.hook import Hook, hook_records
-from holdfast.hooks.replay import MODES, TimeRange
-from holdfast.hooks.replay import replay as replayed
+from holdfast.hooks.hook import MODES, Hook, TimeRange, hook_records
 from holdfast.store.names.arguments import check_run
 from holdfast.store.names.threads import called
 
@@ -54,8 +52,8 @@ def _table(session: Session, columns: str) -> None:
 @several("--keys", "PATTERN", "[default all]")
 @several("--scope=scopes", "PATTERN", "[default all]")
 @several("--on=events", "PATTERN", "[default state.changed]")
-@click.option("--since", metavar="TIME")
-@click.option("--until", metavar="TIME")
+@click.option("--since", type=moment, metavar="TIME")
+@click.option("--until", type=moment, metavar="TIME")
 @click.option("--mode", type=click.Choice(MODES), default="simulate", show_default=True)
 @several("--param=params", "NAME=JSON", "Of those that the hook is given.")
 @flag("--front", "It stands in front of changes.")
@@ -77,9 +75,9 @@ def replay(
     function = imported(program, "the hook as MODULE:NAME, like bots:back_up")
     check_run(function, "a hook", awaited=True)
     wanted = (keys or "*", scopes or "*", events or "state.changed")
-    times = TimeRange(*(moment(one) if one else None for one in (more["since"], more["until"])))
+    made = Hook(*wanted, name, partial(called, function), behind=not front)
+    times = TimeRange(more["since"], more["until"])
     params = values_named(more["params"], "--param")
     with session.reading() as store:
-        made = Hook(*wanted, name, partial(called, function), behind=not front)
-        report = replayed(store, made, times, more["mode"], params)
+        report = made.replay(store, times, more["mode"], params)
     session.tell(report, str(report))

@@ -63,12 +63,13 @@ def list_(session: Session, scope: str) -> None:
             )
             or "event"
         ),
-        kept=lambda one: _kept(one.policy),
+        kept=lambda one: kept_of(one.policy),
         encryption=lambda one: one.effective["encryption"],
     )
 
 
-def _kept(one: Policy) -> str:
+def kept_of(one: Policy) -> str:
+    """How many of the checkpoints that a policy makes are kept; empty for all."""
     age, count = one.retention.max_age, one.retention.max_count
     parts = [f"{age / 86_400_000:g} d"] if age is not None else []
     parts += [f"last {count}"] if count is not None else []

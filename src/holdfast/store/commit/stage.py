@@ -623,7 +623,7 @@ def operate(
         meta = _asked_meta(stage, key, op) if len(op) > 3 else NONE
         made.append(stage._set(sequence, key, op[2], packer))  # which leaves it without meta
         if rule is not None and rule.check is not None and not (len(op) > 3 and op[3].schema):
-            meta = _checked(stage, rule.check, key, op[2], meta)
+            meta = _checked(stage, rule.check, key, _value_of(stage, op[2]), meta)
         if meta is not NONE:
             made += _described(stage, key, meta)
         if rule is not None or meta is not NONE or inferred(key) is not STANDARD:
@@ -632,7 +632,9 @@ def operate(
         old = stage.live(key)
         rule, meta = stage.rule(key), meta_of(old)
         if rule is not None and rule.check is not None:
-            meta = _checked_items(stage, rule.check, key, op[2], packer, old)
+            items = [_value_of(stage, part) for part in op[2]]
+            made_now = _checked(stage, rule.check, key, items, meta, items=True)
+            meta = made_now if old is None else meta
         made.append(stage._append(sequence, key, op[2], packer, old))
         made += _described(stage, key, meta)  # if it is so short that it was set whole
         _admit(stage, key, op[2], packer, within=1)
@@ -650,7 +652,7 @@ def operate(
         if rule is not None and rule.check is not None:
             # What stands for it: that it is bytes is known, which is not.
             some = stage.ledger.splitter.atom(stage.ledger.codec.encode(b""))
-            meta = _checked(stage, rule.check, key, some, meta)
+            meta = _checked(stage, rule.check, key, _value_of(stage, some), meta)
         ahead = [entry.SET, key, op[2]]
         stage._put(key, stage.timeline.changed(sequence, ahead, iter(()), None))
         made.append(ahead)
@@ -681,29 +683,19 @@ def _asked_meta(stage: Stage, key: str, op: tuple[Any, ...]) -> Meta:
     return op[3].meta(stage.now, old._replace(schema=0))  # type: ignore[no-any-return]
 
 
-def _checked(stage: Stage, check: CheckingDeclaration, key: str, part: Part, meta: Meta) -> Meta:
-    """Let a value be looked at by what is declared for its key; what is known of it then."""
-    version = check.admit(stage.ledger.scope, key, _value_of(stage, part), stage.read)
-    return meta._replace(schema=version)
-
-
-def _checked_items(
+def _checked(
     stage: Stage,
     check: CheckingDeclaration,
     key: str,
-    parts: Sequence[Part],
-    packer: Packer,
-    old: Slot | None,
+    value: Any,
+    meta: Meta,
+    *,
+    items: bool = False,
 ) -> Meta:
-    """The same for what is added to a list; a list that there was not is of this version."""
-
-    def count() -> int:
-        length = old.length() if old is not None else 0
-        return len(stage._items_of(key, old, packer.laid)) if length is None else length
-
-    items = [_value_of(stage, part) for part in parts]
-    version = check.admit_items(stage.ledger.scope, key, items, count, stage.read)
-    return meta_of(old) if old is not None else NONE._replace(schema=version)
+    """Let a value, or items of a list, be looked at by what is declared for its key; what is known
+    of it then."""
+    version = check.admit(stage.ledger.scope, key, value, stage.read, items=items)
+    return meta._replace(schema=version)
 
 
 def _value_of(stage: Stage, part: Part) -> Any:

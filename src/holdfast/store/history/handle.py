@@ -315,9 +315,7 @@ class StoreHandle:
 
     def line(self, scope: Scope | str, timeline: str = "main") -> LineHandle:
         """A handle on a scope."""
-        if not isinstance(scope, Scope):
-            scope = Scope.parse(scope)
-        return LineHandle(self.core, scope, timeline)
+        return LineHandle(self.core, Scope.parse(scope), timeline)
 
     def of(self, given: Any) -> LineHandle:
         """The timeline of a state or view of this store, or the main one of a scope."""

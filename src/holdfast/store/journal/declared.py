@@ -138,22 +138,13 @@ class CheckingDeclaration(PrefixDeclaration):
         mine = key.startswith(self.prefix) and key[:1] != RESERVED
         return plan._replace(check=self) if mine else plan
 
-    def admit(self, scope: Scope, key: str, value: Any, read: Callable[[str], Any]) -> int:
+    def admit(
+        self, scope: Scope, key: str, value: Any, read: Callable[[str], Any], *, items: bool = False
+    ) -> int:
         """Refuse a value in plain form by raising; else the version that is noted beside it.
 
-        `read` gives values of the scope's own keys.
+        With `items` it is what is added to a list. `read` gives values of the scope's own keys.
         """
-        return 0
-
-    def admit_items(
-        self,
-        scope: Scope,
-        key: str,
-        items: Sequence[Any],
-        count: Callable[[], int],
-        read: Callable[[str], Any],
-    ) -> int:
-        """The same for what is added to a list; `count` tells how many it has before."""
         return 0
 
     def leads(self, version: int, read: Callable[[str], Any]) -> bool:

@@ -227,6 +227,13 @@ def check_own(core: object, what: str, given: Any) -> None:
         )
 
 
+def check_face(given: object, kind: type, whose: str) -> None:
+    """Refuse what is no store, or no state, of the face that something is made for."""
+    if not isinstance(given, kind):
+        what = "an open store" if kind.__name__ == "Store" else "a state"
+        raise InvalidInputError(f"{whose} takes {what} of the same face")
+
+
 def by_name(given: object, what: str) -> dict[str, Any]:
     """Things that are given by their names; None: none."""
     if given is None:

@@ -144,6 +144,12 @@ class Background(Startable):
         """Let the next turn begin now, or behind the one at work."""
         self._stirred.set()
 
+    def rest(self, seconds: float) -> bool:
+        """Pause within a turn, until that is over, it is woken or it is to end; if not to end."""
+        self._stirred.wait(seconds)
+        self._stirred.clear()
+        return not self._end.is_set()
+
     def stop(self, timeout: float | None = None) -> None:
         """End after the turn at work; what that calls does not wait for it.
 
@@ -182,8 +188,9 @@ class Background(Startable):
                 # the storage may serve again.
                 self.error = f"{type(error).__name__}: {error}"
                 log.exception("%s could not do its work just now", self._name)
-            stirred.wait(pause if type(pause) is float else self._interval)
-            stirred.clear()
+            if not end.is_set():  # what wakes it may have been heard within the turn
+                stirred.wait(pause if type(pause) is float else self._interval)
+                stirred.clear()
 
 
 # ---- stores carried through a fork --------------------------------------------------------------

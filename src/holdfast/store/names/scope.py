@@ -40,8 +40,10 @@ class Scope:
         _check_id(self.kind, self.id)
 
     @classmethod
-    def parse(cls, text: str) -> Scope:
-        """The scope that a text names; strict, an unknown form is refused."""
+    def parse(cls, text: str | Scope) -> Scope:
+        """The scope that a text names; strict, an unknown form is refused. A scope is itself."""
+        if isinstance(text, Scope):
+            return text
         if not isinstance(text, str):
             raise InvalidScopeError(f"a scope is text such as 'agent:7', not {type(text).__name__}")
         kind, colon, rest = text.partition(":")

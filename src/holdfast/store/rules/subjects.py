@@ -20,7 +20,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from operator import is_not
 from typing import Any, NamedTuple
 from unicodedata import normalize
 
@@ -37,7 +36,7 @@ from holdfast.errors import (
     OutcomeUnknown,
     Unavailable,
 )
-from holdfast.seal.codec import Codec, Typed
+from holdfast.seal.codec import Codec, Typed, altered
 from holdfast.seal.ring import Ring
 from holdfast.seal.subject_keys import (
     ERASED,
@@ -494,25 +493,14 @@ def has_sealed(value: Any) -> bool:
 
 def shown(subjects: Subjects, stored: Any) -> Shown:
     """A value in plain form with its sealed parts opened; the very same if there are none."""
+    codec = subjects.core.codec.plain_viewer
+
+    def opened(_: Any, part: Any) -> Any:
+        return codec.opened(part) if type(part) is Typed and part.name == SEALED else part
+
     with subjects.noting() as parts:
-        value = _opened(subjects.core.codec.plain_viewer, stored)
+        value = altered(stored, opened)
     return Shown(stored, value, frozenset(part[:ID] for part in parts))
-
-
-def _opened(codec: Codec, value: Any) -> Any:
-    kind = type(value)
-    if kind is Typed and value.name == SEALED:
-        return codec.opened(value)
-    if kind is Typed:
-        inner = _opened(codec, value.value)
-        return value if inner is value.value else Typed(value.name, value.version, inner)
-    if kind is dict:
-        fields = {name: _opened(codec, part) for name, part in value.items()}
-        return fields if any(fields[name] is not value[name] for name in value) else value
-    if kind is list:
-        items = [_opened(codec, part) for part in value]
-        return items if any(map(is_not, items, value)) else value
-    return value
 
 
 def opened_changes(subjects: Subjects, key: str, before: Any, after: Any, found: Diff) -> None:
