@@ -28,9 +28,7 @@ prefix_option = click.option("--prefix", default="", help="Only keys that begin 
 permission_argument = click.argument("permission", type=click.Choice(list(PERMISSIONS)))
 
 
-@click.group(cls=Group)
-def access() -> None:
-    """Who may read and write what, and all rules of one scope."""
+access = Group("access", help="Who may read and write what, and all rules of one scope.")
 
 
 @access.verb("grant PRINCIPAL SCOPE")

@@ -49,9 +49,7 @@ DRIFTED = FOUND = 1
 """Exit codes: refreshing the agent did not help; a check found something."""
 
 
-@click.group(cls=Group)
-def agent() -> None:
-    """What agents are and what they do."""
+agent = Group("agent", help="What agents are and what they do.")
 
 
 @agent.verb("list --limit")

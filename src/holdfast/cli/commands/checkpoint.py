@@ -30,10 +30,7 @@ from holdfast.store.inner import handle_of
 from holdfast.store.names.items import Checkpoint
 from holdfast.sync import State, Store
 
-
-@click.group(cls=Group)
-def checkpoint() -> None:
-    """Make, list, show, co-sign, export and import checkpoints."""
+checkpoint = Group("checkpoint", help="Make, list, show, co-sign, export and import checkpoints.")
 
 
 @checkpoint.verb("create SCOPE NAME")
@@ -222,9 +219,9 @@ def inspect(session: Session, /, file: str, trust: tuple[str, ...], **given: Any
 # ---- retention: which checkpoints go, and letting them go ----------------------------------------
 
 
-@click.group(cls=Group)
-def retention() -> None:
-    """Show which checkpoints and how much history go by the rules, and prune them."""
+retention = Group(
+    "retention", help="Show which checkpoints and how much history go by the rules, and prune them."
+)
 
 
 def _retention(session: Session, store: Store) -> Retention:

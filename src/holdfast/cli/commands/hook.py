@@ -13,10 +13,7 @@ from holdfast.hooks.hook import MODES, Hook, TimeRange, hook_records
 from holdfast.store.names.arguments import check_run
 from holdfast.store.names.threads import called
 
-
-@click.group(cls=Group)
-def hook() -> None:
-    """Hooks: functions that are told of changes."""
+hook = Group("hook", help="Hooks: functions that are told of changes.")
 
 
 @hook.verb("list")

@@ -53,9 +53,7 @@ version_option = click.option(
 )
 
 
-@click.group(cls=Group)
-def key() -> None:
-    """List, read and change keys."""
+key = Group("key", help="List, read and change keys.")
 
 
 @key.verb("list SCOPE --limit --at")

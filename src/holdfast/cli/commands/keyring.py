@@ -15,9 +15,7 @@ from holdfast.errors import InvalidInputError
 all_option = flag("--all=every", "Every scope.")
 
 
-@click.group(cls=Group)
-def keyring() -> None:
-    """Look at, rotate and remove keys."""
+keyring = Group("keyring", help="Look at, rotate and remove keys.")
 
 
 @keyring.verb("erase --yes")

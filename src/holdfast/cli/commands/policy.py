@@ -29,9 +29,7 @@ _WHEN = re.compile(r"(?P<metric>[^<>=]+)(?P<sign>>=|<=|=|>|<)(?P<number>[^@]+)(@
 _SIGNS = dict(zip((">", "<", "=", ">=", "<="), OPERATORS, strict=True))
 
 
-@click.group(cls=Group)
-def policy() -> None:
-    """When checkpoints of an agent are made by themselves."""
+policy = Group("policy", help="When checkpoints of an agent are made by themselves.")
 
 
 def _policies(store: Store, metrics: tuple[str, ...] = ()) -> Policies:
@@ -177,9 +175,7 @@ def explain(session: Session, scope: str) -> None:
 # ---- schedules: at intervals and by the calendar -------------------------------------------------
 
 
-@click.group(cls=Group)
-def schedule() -> None:
-    """Checkpoints at intervals and by the calendar."""
+schedule = Group("schedule", help="Checkpoints at intervals and by the calendar.")
 
 
 @schedule.verb("list")

@@ -150,9 +150,7 @@ def write_page(report: RecoveryReport, path: str | None) -> None:
 # ---- what became of recoveries -----------------------------------------------------------------
 
 
-@click.group(cls=Group)
-def recovery() -> None:
-    """What became of recoveries, and going on with what never ended."""
+recovery = Group("recovery", help="What became of recoveries, and going on with what never ended.")
 
 
 @recovery.verb("boot [SCOPE]...=scopes --machine --yes")
@@ -283,9 +281,10 @@ def stats(session: Session, scope: str | None, slow: float) -> None:
 # ---- procedures that are kept ------------------------------------------------------------------
 
 
-@click.group(cls=Group)
-def procedure() -> None:
-    """Procedures of recoveries, kept in the store: for an agent, or without SCOPE for all."""
+procedure = Group(
+    "procedure",
+    help="Procedures of recoveries, kept in the store: for an agent, or without SCOPE for all.",
+)
 
 
 @procedure.verb("list [SCOPE]")

@@ -457,9 +457,10 @@ def _say(session: Session, damage: _Damage) -> None:
 # what was set aside
 
 
-@click.group(cls=Group)
-def quarantine() -> None:
-    """Damaged rows as they were found, kept for whoever wants to know what happened."""
+quarantine = Group(
+    "quarantine",
+    help="Damaged rows as they were found, kept for whoever wants to know what happened.",
+)
 
 
 @quarantine.verb("list [SCOPE]")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from inspect import isawaitable, signature
+from inspect import isawaitable
 from traceback import extract_tb
 from typing import Any
 
@@ -37,9 +37,7 @@ _EVENT = "time=timestamp_iso, event=event_name, client=client_id, correlation=co
 # ---- entities and relationships -----------------------------------------------------------------
 
 
-@click.group(cls=Group)
-def entity() -> None:
-    """Entities of a scope: things with a type and properties."""
+entity = Group("entity", help="Entities of a scope: things with a type and properties.")
 
 
 @entity.verb("list SCOPE --limit=100 --at")
@@ -67,9 +65,7 @@ def show(session: Session, scope: str, id: str, at: str | None) -> None:
     session.fields(found, shown)
 
 
-@click.group(cls=Group)
-def relation() -> None:
-    """Relationships between entities of a scope."""
+relation = Group("relation", help="Relationships between entities of a scope.")
 
 
 @relation.verb("list SCOPE --limit=100 --at")
@@ -86,9 +82,7 @@ def list_relations(session: Session, /, scope: str, at: str | None, **how: Any) 
 # ---- events -------------------------------------------------------------------------------------
 
 
-@click.group(cls=Group)
-def events() -> None:
-    """The log of events, as far as it is written."""
+events = Group("events", help="The log of events, as far as it is written.")
 
 
 @events.verb("list [PATTERNS]... --limit=100")
@@ -117,9 +111,7 @@ def chain(session: Session, correlation: str) -> None:
 # ---- queues and observations --------------------------------------------------------------------
 
 
-@click.group(cls=Group)
-def queue() -> None:
-    """Queues of items in a scope."""
+queue = Group("queue", help="Queues of items in a scope.")
 
 
 @queue.verb("show SCOPE NAME")
@@ -131,9 +123,7 @@ def show_queue(session: Session, scope: str, name: str) -> None:
     session.table("items", rows, "item", about={"scope": scope, "queue": name})
 
 
-@click.group(cls=Group)
-def observe() -> None:
-    """Agents that are told of what others do."""
+observe = Group("observe", help="Agents that are told of what others do.")
 
 
 @observe.verb("list SCOPE")
@@ -149,9 +139,7 @@ def list_observations(session: Session, scope: str) -> None:
 # ---- a daemon -----------------------------------------------------------------------------------
 
 
-@click.group(cls=Group)
-def runtime() -> None:
-    """A daemon: modules around a store."""
+runtime = Group("runtime", help="A daemon: modules around a store.")
 
 
 @runtime.verb("send NAME [JSON]=data")
@@ -186,10 +174,6 @@ def run(session: Session, program: str, timeout: float) -> None:
     folder are found. A line tells when all are ready, and one when all have ended.
     """
     make = imported(program, "what makes the modules as MODULE:NAME, like fleet:modules")
-    try:
-        signature(make).bind(None)
-    except (TypeError, ValueError):
-        raise InvalidInputError(f"{program} is no function of one parameter, the store") from None
     try:
         asyncio.run(_run(session, make, timeout))
     except (HoldfastError, BrokenPipeError):

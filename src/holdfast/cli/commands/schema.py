@@ -11,10 +11,7 @@ from holdfast.cli.command import Group, option, seconds
 from holdfast.cli.session import Session
 from holdfast.schemas.migrations import COMPLETED, MigrationReport, Migrations, Schemas
 
-
-@click.group(cls=Group)
-def schema() -> None:
-    """What values have to be: schemas that scopes have declared."""
+schema = Group("schema", help="What values have to be: schemas that scopes have declared.")
 
 
 @schema.verb("list [SCHEMA]=name")
@@ -41,9 +38,9 @@ def check(session: Session, scope: str, name: str) -> int:
         return _told(session, Migrations(store).run(scope, name, dry_run=True))
 
 
-@click.group(cls=Group)
-def migrate() -> None:
-    """Lead the values of older versions of a schema to the one that is declared."""
+migrate = Group(
+    "migrate", help="Lead the values of older versions of a schema to the one that is declared."
+)
 
 
 migrate.add_command(check, "plan")

@@ -110,9 +110,7 @@ def _removed(keys: int) -> str:
 # ---- leases ------------------------------------------------------------------------------------
 
 
-@click.group(cls=Group)
-def lease() -> None:
-    """List leases, and break one."""
+lease = Group("lease", help="List leases, and break one.")
 
 
 @lease.verb("list")
@@ -187,9 +185,7 @@ def audit(
 # ---- scopes --------------------------------------------------------------------------------------
 
 
-@click.group(cls=Group)
-def scope() -> None:
-    """List, delete and erase scopes."""
+scope = Group("scope", help="List, delete and erase scopes.")
 
 
 @scope.verb("list --limit")
