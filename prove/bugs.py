@@ -1258,9 +1258,14 @@ BUGS = (
     ),
     Bug(
         "notes of reads forgotten if they cannot be committed",
-        "access/audit.py",
-        "                self._sent = some\n",
-        "                self._notes = self._notes[len(some) :]\n",
+        "store/names/background.py",
+        "                self._done(self._batch)\n",
+        """                try:
+                    self._done(self._batch)
+                except BaseException:
+                    self._queue.clear()
+                    raise
+""",
         "tests/store/test_audit.py::test_while_notes_cannot_be_committed_they_wait_and_then_reads_are_refused",
     ),
     Bug(
@@ -2065,15 +2070,15 @@ BUGS = (
     Bug(
         "a relationship that is overlooked by a deletion",
         "runtime/entities.py",
-        "                page.change.set(LINKED.prefix + id, True)\n",
-        "                pass\n",
+        "            page.change.set(LINKED.prefix + id, True)\n",
+        "            pass\n",
         "tests/runtime/test_entities.py"
         "::test_a_relationship_made_just_before_an_end_is_deleted_goes_with_it",
     ),
     Bug(
         "events that do not fit and are not counted",
-        "runtime/events.py",
-        "                self._dropped += 1\n",
+        "store/names/background.py",
+        "                self.dropped += 1\n",
         "                pass\n",
         "tests/runtime/test_events.py::test_event_log_must_not_drop_events_silently_count_and_back_pressure",
     ),
@@ -2086,9 +2091,9 @@ BUGS = (
     ),
     Bug(
         "a request that was at work and counts as never tried",
-        "runtime/requests.py",
-        "            if active:  # as one",
-        "            if tries:  # as one",
+        "agents/mailbox.py",
+        "    if active:  # as one",
+        "    if active and tries:  # as one",
         "tests/runtime/test_requests.py::test_what_waits_in_memory_is_kept_at_the_end_and_comes_back_once",
     ),
     Bug(
@@ -2100,17 +2105,16 @@ BUGS = (
     ),
     Bug(
         "events that leave the queue before they are written",
-        "runtime/events.py",
-        """                self._commit([*some, *more])
-                with self._lock:
-                    for _ in some:
+        "store/names/background.py",
+        """                self._done(self._batch)
+                with self._room:
+                    for _ in self._batch:
                         self._queue.popleft()
 """,
-        """                with self._lock:
-                    for _ in some:
+        """                with self._room:
+                    for _ in self._batch:
                         self._queue.popleft()
-                self._commit([*some, *more])
-                with self._lock:
+                self._done(self._batch)
 """,
         "tests/runtime/test_events.py::test_what_fails_to_be_written_is_tried_again_and_written_once",
     ),

@@ -11,6 +11,7 @@ ROOT = Path(__file__).parent.parent
 PROGRAM = """
 import holdfast
 from holdfast.backup import Backups
+from holdfast.runtime import Events
 
 
 async def work(store: holdfast.Store, wrong: int) -> None:
@@ -21,6 +22,12 @@ async def work(store: holdfast.Store, wrong: int) -> None:
     await backups.verify(wrong)
     backups.list().clear()
     Backups(wrong, "dir:backups")
+
+
+async def read(log: Events) -> None:
+    async with log.subscribe("agent:*") as events:
+        async for event in events:
+            print(event.event_name, events.missed)
 """
 FOUND = [
     'Revealed type is "',

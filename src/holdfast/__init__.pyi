@@ -95,7 +95,10 @@ class Book:
         limit: int | None = None,
         after: str | None = None,
     ) -> Page:
-        """Records that a lookup leads to: a page of (id, record); see `State.find`."""
+        """Records that a lookup leads to: a page of (id, record); see `State.find`.
+
+        It may be declared with the first record: while there is none, nothing is found.
+        """
     async def versioned(self, id: str) -> tuple[R | None, int]:
         """The record of an id, and its version: the entry that wrote it; (None, 0) if none did."""
     async def tail(self, id: str, count: int) -> list[R]:

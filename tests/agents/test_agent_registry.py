@@ -262,7 +262,7 @@ def test_what_cannot_be_spawned(store: sync.Store) -> None:
         Agents(store, {"x": 1})  # type: ignore[dict-item]
     with pytest.raises(InvalidInputError, match="fields are of kinds"):
         Agents(store, KINDS, fields={"other": ["x"]})
-    with pytest.raises(InvalidInputError, match="takes a store"):
+    with pytest.raises(InvalidInputError, match="takes an open store"):
         Agents(store.agent("7"))  # type: ignore[arg-type]
 
     def fails(identity: Any) -> Any:

@@ -172,6 +172,6 @@ def test_what_makes_the_modules_fails_as_the_users_own(cli: Cli, fleet: str) -> 
     assert "ValueError: no fleet" in told.err
     assert "broken_fleet.py, line 3" in told.err
     told = cli("runtime run broken_fleet:wrong")
-    assert (told.code, "one parameter, the store" in told.err) == (2, True)
+    assert (told.code, "TypeError: wrong() takes 0 positional arguments" in told.err) == (1, True)
     told = cli("runtime run broken_fleet:late")
     assert (told.code, "not 5" in told.err) == (2, True)

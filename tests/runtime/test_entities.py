@@ -222,6 +222,10 @@ def test_where_must_respect_type_1_vs_text_True_vs_true_and_None(entities: Entit
     assert ids(entities.query("t", where={"x": None})) == ["without"]
     assert ids(entities.query("t", where={"x": None, "y": 1})) == ["without"]
     assert ids(entities.query("t", where={"x": None, "y": None})) == []
+    entities.index("x")
+    for number, value in enumerate(ODD):
+        assert ids(entities.query("t", where={"x": value})) == [f"e{number}"], value
+    assert ids(entities.query("t", where={"x": [1]}, order="x")) == []
 
 
 @pytest.mark.spec("X38")
@@ -427,6 +431,22 @@ def test_relationships_by_end_and_type(entities: Entities) -> None:
     assert entities.unrelate("a", "sees", "b") is True
     assert entities.unrelate("a", "sees", "b") is False
     assert edges(found(from_id="a")) == {("a", "next", "b")}
+
+
+@pytest.mark.spec("S13")
+def test_a_name_is_the_same_however_its_accents_are_written(entities: Entities) -> None:
+    """Keys are in normal form: what is said of an id beside its key must be, too."""
+    one, other = "\u00e9", "e\u0301"
+    entities.create(other, id=other)
+    entities.create("t", id="a")
+    assert ids(entities.query(one)) == [one]
+    entities.relate("a", other, other)
+    for text in (one, other):
+        assert edges(entities.relationships(to_id=text, type=text)) == {("a", one, one)}
+        assert edges(entities.relationships(type=text)) == {("a", one, one)}
+        assert entities.traverse("a", types=[text]).ids == ("a", one)
+    entities.delete(one)
+    assert entities.relationships() == []
 
 
 @pytest.mark.spec("X38")

@@ -108,8 +108,9 @@ def test_defaults_are_those_that_are_named(store: sync.Store) -> None:
     assert (module.RING, module.QUEUE, module.BATCH, module.FLUSH) == (10_000, 5_000, 100, 1.0)
     assert timedelta(days=30) == module.KEPT
     assert log._ring._most == 10_000
-    assert (log._most, log._batch, log._keep) == (5_000, 100, 30 * 86_400)
-    assert log._background._interval == 1.0
+    behind = log._behind
+    assert (behind._most, behind._size, behind._interval) == (5_000, 100, 1.0)
+    assert log._keep == 30 * 86_400
     assert len(log._ring) == 0, "nothing is recovered unless it is asked for"
 
 
@@ -355,6 +356,25 @@ def test_event_log_must_flush_on_stop_without_hanging(place: Place) -> None:
     log.emit("x", {"n": 30})
     place.close()
     assert numbers(Events(place.open()).query()) == list(range(31)), "closing the store flushes"
+
+
+def test_a_flush_ends_though_others_go_on_emitting(store: sync.Store) -> None:
+    log, over = Events(store, flush=600.0), threading.Event()
+
+    def others() -> None:
+        while not over.is_set():
+            log.emit("x")
+
+    busy = threading.Thread(target=others)
+    busy.start()
+    try:
+        flushed = threading.Thread(target=log.flush, daemon=True)
+        flushed.start()
+        flushed.join(30)
+        assert not flushed.is_alive()
+    finally:
+        over.set()
+        busy.join()
 
 
 def test_a_cancelled_stop_flushes_all_the_same(plain: Place) -> None:

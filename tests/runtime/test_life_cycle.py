@@ -156,6 +156,13 @@ def test_a_module_that_does_not_end_keeps_no_other_from_ending(plain: Place) -> 
             async def shutdown(self, runtime: Runtime) -> None:
                 await asyncio.sleep(3600)
 
+        class Offline(Recorder):
+            async def shutdown(self, runtime: Runtime) -> None:
+                raise TimeoutError("no answer")
+
+        with pytest.raises(RuntimeStartError, match="d failed with TimeoutError: no answer"):
+            async with Runtime(store, [*three(told), Offline("d", told)]):
+                pass
         told.clear()
         modules = [*three(told), Stuck("d", told)]
         with pytest.raises(RuntimeStartError, match=r"d took longer than 0\.2 s"):
@@ -325,6 +332,22 @@ def test_what_was_kept_is_restored_once_and_only_when_all_are_ready(place: Place
     told.clear()
     run(place, again)
     assert not [one for one in told if one.startswith("restored {")], "once"
+
+
+def test_of_two_modules_of_one_name_both_keep_what_they_have_or_none_begins(plain: Place) -> None:
+    class Other(Keeper):
+        name = "other"
+
+    async def main(store: holdfast.Store) -> None:
+        with pytest.raises(InvalidInputError, match="two modules are called keeper"):
+            Runtime(store, [Keeper([], 1), Keeper([], 2)])
+        async with Runtime(store, [Keeper([], 1), Other([], 2)]):
+            pass
+        told: list[str] = []
+        async with Runtime(store, [Other(told), Keeper(told)]):
+            assert sorted(told)[-2:] == ["restored 1", "restored 2"]
+
+    run(plain, main)
 
 
 @pytest.mark.spec("S66", "S64", "S145", "S138")

@@ -252,6 +252,10 @@ def test_subscriptions_end_with_either_agent(place: Place) -> None:
     until(lambda: not world.entities.exists(first) and not world.entities.exists(second))
     [told] = world.log.query("observation:target_terminated")
     assert told.data == {"observer": "critic", "target": "writer", "subscription": first}
+    world.does("agent:terminated", agent="critic")  # whom nobody observes
+    assert world.observations.list() == []
+    until(lambda: not world.entities.exists(third))
+    world.observations.subscribe("critic", "other")
     world.entities.delete("other")
     again = World(place.open())
     again.entities.delete("other")
@@ -274,8 +278,6 @@ def test_an_agent_made_again_is_not_observed_by_what_was_said_of_the_one_before(
     world.does("tool:call", agent="other", n=2)
     assert world.seen() == [2]
     assert [one["id"] for one in world.observations.list()] == [kept]
-    world.entities.unrelate(kept, "target", "other")  # as if killed before that was written
-    assert Observations(world.entities, world.log).start() == 0
 
 
 def test_what_is_no_subscription_is_not_ended(world: World) -> None:
@@ -333,6 +335,23 @@ def test_a_full_queue_drops_and_counts_and_a_failing_observer_opens_the_breaker(
     settings = module.BREAKER
     assert (settings.failures, settings.window, settings.open) == (5, 300.0, 60.0)
     assert not world.observations.breaker.allow()
+
+
+def test_an_observer_that_wants_to_end_the_program_has_failed(store: sync.Store) -> None:
+    told: list[str] = []
+
+    def deliver(who: str, events: list[Any]) -> None:
+        told.append(who)
+        if who == "critic":
+            raise SystemExit
+
+    world = World(store, deliver=deliver)
+    for who in ("other", "critic"):
+        world.observations.subscribe(who, "writer")
+    world.does("x")
+    world.observations.stop()
+    assert set(told) == {"critic", "other"}
+    assert world.observations.dropped == 2
 
 
 @pytest.mark.spec("X35")

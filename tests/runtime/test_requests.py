@@ -431,7 +431,7 @@ def test_idle_sessions_leave_nothing_behind(store: sync.Store) -> None:
             assert requests.result(one, timeout=30) == n + 1
         until(lambda: requests.sessions() == [])
         # The worker of the last session may still be on its way out.
-        until(lambda: not (requests._due or requests._at_work or requests._active))
+        until(lambda: not (requests._desks or requests._active))
 
 
 def test_a_mailbox_that_cannot_be_read_is_left_alone_for_a_while(
@@ -448,7 +448,7 @@ def test_a_mailbox_that_cannot_be_read_is_left_alone_for_a_while(
         damaged.setattr(sync.agents.Mailbox, "_taken", fails)
         ticket = requests.submit("s", 1)
         requests.start()
-        until(lambda: bool(looks) and not requests._at_work)
+        until(lambda: bool(looks) and not requests._desks["s"].busy)
         time.sleep(0.1)
         assert len(looks) == 1
     requests.submit("s", 2)  # looked at now
@@ -467,6 +467,16 @@ def test_what_comes_while_a_session_is_left_is_not_forgotten(store: sync.Store) 
     assert other.sessions() == ["s"]
     with working(store, plus):
         until(lambda: other.waiting("s") == [] and other.sessions() == [])
+
+
+def test_a_session_that_waits_to_be_tried_again_is_free_for_others(store: sync.Store) -> None:
+    def fails(request: Request) -> None:
+        raise ConnectionError
+
+    with working(store, fails, retry=RetryPolicy(delay=3600.0)) as requests:
+        requests.submit("s", 1)
+        until(lambda: bool(requests.waiting("s")[0].tries))
+        until(lambda: [one.owner for one in store.leases()] == [None])
 
 
 # ---- in memory, with checkpoints on shutdown ----------------------------------------------------
@@ -591,7 +601,7 @@ def test_in_memory_too_an_interrupted_request_is_not_retried_for_ever(store: syn
 
 @pytest.mark.parametrize(
     "given",
-    [{"concurrency": 0}, {"timeout": -1}, {"keep": -1}, {"memory": "yes"}],
+    [{"concurrency": 0}, {"timeout": -1}, {"keep": -1}, {"memory": "yes"}, {"retry": 3}],
 )
 def test_bad_input(store: sync.Store, given: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError):

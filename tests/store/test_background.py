@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import sync
 from holdfast.errors import StoreClosedError
-from holdfast.store.names.background import Background
+from holdfast.store.names.background import Background, Behind
 
 
 def named(name: str) -> list[threading.Thread]:
@@ -48,3 +48,29 @@ def test_a_turn_that_starts_its_work_anew_ends_its_own_thread() -> None:
     assert named("holdfast-test") == []
     with pytest.raises(StoreClosedError):
         background.start()
+
+
+def test_what_waits_is_done_in_its_order_by_the_batch_and_what_failed_is_done_again() -> None:
+    with sync.open("memory:") as store:
+        done: list[list[int]] = []
+        failing = [True]
+
+        def do(some: list[int]) -> None:
+            if failing and 4 in some:
+                failing.clear()
+                raise OSError("not now")
+            if some[0] == 0:
+                some.pop()  # is for the next batch
+            done.append(list(some))
+
+        behind: Behind[int] = Behind(store._core, "holdfast-test", 600.0, do, batch=3, most=7)
+        assert [behind.put(n) for n in range(8)] == [True] * 7 + [False]
+        assert (len(behind), behind.full, behind.dropped) == (7, True, 1)
+        with pytest.raises(OSError, match="not now"):
+            behind.flush()
+        assert (done, len(behind)) == ([[0, 1]], 5)
+        assert behind.put(7)
+        behind.start()
+        behind.stop()
+        assert done == [[0, 1], [2, 3, 4], [5, 6, 7]]
+        assert not behind.full

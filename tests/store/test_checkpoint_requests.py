@@ -83,7 +83,7 @@ def test_fields_and_requests_are_not_mixed(checkpoints: sync.checkpoints.Checkpo
     for wrong in (None, "state", holdfast):
         with pytest.raises(InvalidInputError, match=r"takes a state"):
             sync.checkpoints.Checkpoints(wrong)  # type: ignore[arg-type]
-        with pytest.raises(InvalidInputError, match=r"takes a store"):
+        with pytest.raises(InvalidInputError, match="takes an open store"):
             sync.checkpoints.CheckpointGroups(wrong)  # type: ignore[arg-type]
 
 

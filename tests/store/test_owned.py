@@ -14,7 +14,7 @@ from store_kit import Place
 
 import holdfast
 from holdfast import Book, Owned, sync
-from holdfast.errors import InvalidInputError, NewerFormatError
+from holdfast.errors import InvalidInputError, LookupNotFoundError, NewerFormatError
 from holdfast.store.rules.owned import TABLE
 
 
@@ -340,3 +340,16 @@ def test_a_book_for_each_name_and_records_without_the_names_of_fields(place: Pla
                     sync.Book(state, plans, Way, name=name)
     finally:
         forget("plans/*/")
+
+
+def test_nothing_is_found_before_the_first_record_and_a_slip_is_told_behind_it(
+    store: sync.Store, todos: Owned
+) -> None:
+    state = store.custom("plans")
+    book = sync.Book(state, todos, Todo)
+    assert book.find("by_text", {"text": "milk"}).items == []
+    state.declare(holdfast.Lookup("by_text", "todos/", {"text": "text"}))
+    put(book, "a", "milk")
+    assert [id for id, _ in book.find("by_text", {"text": "milk"}).items] == ["a"]
+    with pytest.raises(LookupNotFoundError):
+        book.find("by_txt")

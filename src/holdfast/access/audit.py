@@ -10,7 +10,6 @@ a note is lost only if the process is killed before it is committed.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -45,7 +44,7 @@ from holdfast.store.inner import (
 )
 from holdfast.store.names import rowkinds
 from holdfast.store.names.arguments import check_filters, check_flag, check_limit, check_seconds
-from holdfast.store.names.background import Background, Startable
+from holdfast.store.names.background import Behind, Startable
 from holdfast.store.names.cause import Cause
 from holdfast.store.names.face import ends, faced, here, writes
 from holdfast.store.names.scope import Scope
@@ -103,13 +102,10 @@ class Audit(Startable):
         self._handle = StoreHandle(core)
         self._wait = wait
         self._gate = _Noting(self)
-        self._notes: list[Any] = []
-        self._sent: list[Any] = []
-        """Notes that may have been committed: the same once more, under one key, are once."""
         self._number = 0
-        self._lock = threading.Lock()  # for moments only: a read does not wait for a commit
-        self._committing = threading.Lock()  # one commit at a time: all share what may be sent
-        self._background = Background(core, "holdfast-audit", every, self.flush, self._leave)
+        self._background: Behind[Any] = Behind(
+            core, "holdfast-audit", every, self._commit, batch=TOGETHER, most=MOST_WAITING
+        )
 
     # noting
 
@@ -124,11 +120,8 @@ class Audit(Startable):
     @ends
     def stop(self) -> None:
         """Note no more reads, and commit what waits; raises what keeps it from being committed."""
-        self._background.stop()
-
-    def _leave(self) -> None:
         self._core.gates.remove(self._gate)
-        self.flush()
+        self._background.stop()
 
     def _note(self, reading: GateReading) -> None:
         """Note a read that is about to be answered; raising refuses it."""
@@ -137,29 +130,24 @@ class Audit(Startable):
         tags = [key_tag(ledger, key) for key in reading.keys]
         cause = [getattr(reading.cause, name) for name in Cause.__struct_fields__]
         place = [ledger.number, line, reading.entry]
-        if len(self._notes) >= MOST_WAITING:
+        note = [self._core.clock.claimed(), cause, *place, tags]
+        while not self._background.put(note):
             self.flush()
-        with self._lock:
-            self._notes.append([self._core.clock.claimed(), cause, *place, tags])
         if self._wait:
             self.flush()
-        elif len(self._notes) >= TOGETHER:
-            self._background.wake()
 
     @writes
     def flush(self) -> None:
         """Commit all notes that wait; what fails stays, to be tried again."""
-        with self._committing:
-            while some := self._sent or self._notes[:TOGETHER]:
-                self._sent = some
-                key = f"{PREFIX}{some[-1][0]:016x}-{self._core.writer.hex()}-{self._number}"
-                operation = Operation("set", key, some, Terms(class_="trusted"))
-                target: Asked = (SCOPE, "main", [operation], {}, None)
-                self._core.run(build_change(self._core, [target], cause=_CAUSE))
-                self._number += 1
-                self._sent = []
-                with self._lock:
-                    del self._notes[: len(some)]
+        self._background.flush()
+
+    def _commit(self, some: list[Any]) -> None:
+        # The same once more, under one key, are once.
+        key = f"{PREFIX}{some[-1][0]:016x}-{self._core.writer.hex()}-{self._number}"
+        operation = Operation("set", key, some, Terms(class_="trusted"))
+        target: Asked = (SCOPE, "main", [operation], {}, None)
+        self._core.run(build_change(self._core, [target], cause=_CAUSE))
+        self._number += 1
 
     # reading
 

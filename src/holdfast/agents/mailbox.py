@@ -181,6 +181,36 @@ def post(
     return id
 
 
+def note_tried(
+    handle: LineHandle, part: ScopedChange, id: str, tries: int, active: RetryPolicy | None
+) -> None:
+    """Note in a change that the letter which it posts next has been tried elsewhere, so often.
+
+    If it was at work there, by the policy `active`, whoever begins with the mailbox counts that.
+    """
+    box = Box(handle, part)
+    number = str(Standing(box).first + part.length(MESSAGES) + 1)
+    if tries:
+        box.page(box.tries).put(number, FailedRecord(count=tries, id=id))
+    if active:  # as one that was interrupted
+        again = active.again(RESTART, tries + 1)
+        begun = BegunRecord(id=id, attempt=tries + 1, again=again, wait=0.0)
+        box.page(box.begun).put(number, begun)
+
+
+def planned_once(parts: ChangeParts, line: LineHandle, said: Operation | None) -> Plan:
+    """The plan of a change that sends a letter; if it has an id, of what is `said` under it.
+
+    Sent again it has another time: under its id it is the same letter all the same.
+    """
+    parts.part(line).looked = said is not None
+    plan = parts.plan()
+    assert plan is not None
+    if said is not None:
+        plan[0].content = content_of(line.core, [(line.scope, line.timeline, [said])])
+    return plan
+
+
 # ---- mailbox ------------------------------------------------------------------------------------
 
 
@@ -243,17 +273,9 @@ class Mailbox:
 
         def planned() -> tuple[Plan, str]:
             parts = own_change(self, id=own)
-            part = parts.part(self._handle)
-            made = post(self._handle, part, content, sender, id)
-            # Sent again it has another time: under its id it is the same letter all the same.
-            part.looked = id is not None
-            plan = parts.plan()
-            assert plan is not None
-            if id is not None:
-                said = Operation("append", MESSAGES, content)
-                place = self._handle.scope, self._handle.timeline, [said]
-                plan[0].content = content_of(self._handle.core, [place])
-            return plan, made
+            made = post(self._handle, parts.part(self._handle), content, sender, id)
+            said = Operation("append", MESSAGES, content) if id is not None else None
+            return planned_once(parts, self._handle, said), made
 
         plan, made = yield look(self._state, planned)
         yield commit(self._state, plan)

@@ -25,7 +25,7 @@ HOMES = {
     "holdfast.runtime.bus": "Bus Message",
     "holdfast.runtime.cached": "Cached Composition Compositions Conversation Conversations",
     "holdfast.runtime.entities": "Entities Entity Graph Relationship",
-    "holdfast.runtime.events": "Event EventChain EventStats Events",
+    "holdfast.runtime.events": "Event EventChain EventStats EventSubscription Events",
     "holdfast.runtime.life_cycle": "Runtime handles",
     "holdfast.runtime.observations": "Observations",
     "holdfast.runtime.queue": "Queue",

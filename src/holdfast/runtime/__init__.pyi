@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from holdfast.agents.mailbox import Letter
 from holdfast.agents.retry import RetryPolicy
+from holdfast.hooks.breaker import Breaker
 from holdfast.runtime.bus import Bus as Bus
 from holdfast.runtime.bus import Message as Message
 from holdfast.runtime.cached import Cached as Cached
@@ -20,11 +22,11 @@ from holdfast.runtime.entities import Relationship as Relationship
 from holdfast.runtime.events import Event as Event
 from holdfast.runtime.events import EventChain as EventChain
 from holdfast.runtime.events import EventStats as EventStats
-from holdfast.runtime.events import EventSubscription
 from holdfast.runtime.life_cycle import Runtime as Runtime
 from holdfast.runtime.life_cycle import handles as handles
 from holdfast.runtime.requests import Request as Request
 from holdfast.store.names.items import Page
+from holdfast.store.names.patterns import Patterns
 from holdfast.store.state_async import State, View
 from holdfast.store.store_async import Store
 
@@ -120,6 +122,22 @@ class Entities:
         include_entities: bool = False,
     ) -> Graph:
         """What can be reached from an entity by relationships, up to five steps away."""
+
+class EventSubscription:
+    """Events as they come; what `Events.subscribe` gives."""
+    def __init__(self, log: Events, patterns: Patterns, timeout: float | None) -> None: ...
+    missed: int
+    def close(self) -> None:
+        """End it; who waits for an event has none."""
+    def __aiter__(self) -> EventSubscription: ...
+    async def __anext__(self) -> Event: ...
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
 
 class Events:
     """The events of a store: those of this process in a ring, those of all processes behind it.
@@ -217,6 +235,10 @@ class Observations:
         *,
         deliver: Callable[[str, list[Event]], Any] | None = None,
     ) -> None: ...
+    breaker: Breaker
+    @property
+    def dropped(self) -> int:
+        """Events that were observed and not delivered: the queue was full, or the breaker open."""
     async def start(self) -> int:
         """Bring back the subscriptions that are kept, and observe; how many there are."""
     async def stop(self, *, timeout: float | None = None) -> None:

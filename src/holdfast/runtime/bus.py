@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -68,14 +68,9 @@ class BusSubscription:
     def __len__(self) -> int:
         return len(self._queue)
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Message:
-        message = await self.get()
-        if message is None:
-            raise StopAsyncIteration
-        return message
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        while (message := await self.get()) is not None:
+            yield message
 
     async def get(self) -> Message | None:
         """The next message, which is waited for; None once the subscription is over."""

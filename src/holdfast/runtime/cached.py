@@ -176,12 +176,8 @@ class Compositions:
     def list(self, *, type: str | None = None, tag: str | None = None) -> list[Composition]:
         """Compositions by their names: all, those of a type, those with a tag."""
         self.refresh()
-        found = [
-            one
-            for one in self._named.values()
-            if type in (None, one.type) and (tag is None or tag in one.tags)
-        ]
-        return sorted(found, key=lambda one: one.name)
+        found = (one for _, one in sorted(self._named.items()))
+        return [one for one in found if type in (None, one.type) and tag in (None, *one.tags)]
 
     def get(self, name: str) -> Composition:
         """One of them."""

@@ -23,9 +23,6 @@ from holdfast.errors import (
     EntityNotFoundError,
     InvalidInputError,
     LimitExceededError,
-    LookupNotBuiltError,
-    LookupNotFoundError,
-    ScopeNotFoundError,
     StillNeededError,
 )
 from holdfast.runtime.runtime_records import (
@@ -50,7 +47,7 @@ from holdfast.store.inner import (
     look,
     own_steps,
 )
-from holdfast.store.names.arguments import by_name, check_flag, check_limit, check_text, listed
+from holdfast.store.names.arguments import by_name, check_flag, check_limit, check_name, listed
 from holdfast.store.names.face import Steps, faced, steps, write, writes
 from holdfast.store.names.items import Page
 from holdfast.store.state import View, declare, stands
@@ -62,9 +59,9 @@ ENDS = Lookup("relation", RELATIONS.prefix, {"end": "ends[]"})
 MOST_SCANNED = 10_000
 """Entities that a question may read for what no lookup answers."""
 MOST_DEPTH = 5
+TIE = "the type of a relationship"
 DIRECTIONS = ("outgoing", "incoming", "both")
 INCLUDE = frozenset(("properties", "relationships"))
-_MISSING: Any = object()
 _random = random.Random()
 
 
@@ -154,11 +151,8 @@ class Entities:
                 raise InvalidInputError(
                     "bulk_create takes mappings with type, and properties and id if you like"
                 )
-            type, id = one.get("type"), one.get("id")
-            check_name(type, "the type of an entity")
-            given = _checked(one.get("properties"))
-            kept = {name: value for name, value in given.items() if value is not None}
-            record = EntityRecord.of(str(type), kept, now, now)
+            type, id = check_name(one.get("type"), "the type of an entity"), one.get("id")
+            record = EntityRecord.of(type, _checked(one.get("properties")), now, now)
             records.append((check_id(id) if id is not None else None, record))
 
         def noted(parts: ChangeParts) -> dict[str, EntityRecord]:
@@ -192,8 +186,7 @@ class Entities:
         def note(page: BookPage[EntityRecord]) -> EntityRecord:
             before = self._must(id, page.get(id))
             after = {**before.properties, **asked}
-            kept = {name: value for name, value in after.items() if value is not None}
-            record = EntityRecord.of(before.type, kept, before.created_at, self._now())
+            record = EntityRecord.of(before.type, after, before.created_at, self._now())
             page.put(id, record)
             return record
 
@@ -272,7 +265,7 @@ class Entities:
         """
         wanted = _included(include)
         check_limit(limit)
-        page = _Search(self, type, where, order).page(limit, after)
+        page = _Search(self, type, where, order, limit, after).page()
         found = [self._shown(id, record, wanted) for id, record in page.items]
         return Page(found, page.after)
 
@@ -287,21 +280,19 @@ class Entities:
         """How many entities, or relationships, there are: in all, or by `type` or a property."""
         if group_by is not None:
             check_name(group_by, "group_by")
-        found: Iterable[tuple[str, Mapping[str, Any]]]
+        found: Iterable[Any]
         if target == "entities":
-            every = _Search(self, type, where).pages()
-            found = ((one.type, one.properties) for page in every for _, one in page.items)
+            found, of = (record for _, record in _Search(self, type, where)), "properties"
         elif target == "relationships" and not where:
-            found = ((one.type, one.metadata) for one in self.relationships(type=type))
+            found, of = self.relationships(type=type), "metadata"
         else:
             raise InvalidInputError("target is entities, or relationships without where")
         if group_by is None:
             return sum(1 for _ in found)
-        counts: Counter[Any] = Counter()
-        for kind, properties in found:
-            name = kind if group_by == "type" else properties.get(group_by)
-            counts[name if encode_term(name) is not None else str(name)] += 1
-        return dict(counts)
+        names = (
+            one.type if group_by == "type" else getattr(one, of).get(group_by) for one in found
+        )
+        return dict(Counter(one if encode_term(one) is not None else str(one) for one in names))
 
     # relationships
 
@@ -318,30 +309,42 @@ class Entities:
         The same once more is one: its metadata are replaced.
         """
         from_id, to_id = check_id(from_id), check_id(to_id)
-        check_name(type, "the type of a relationship")
+        type = check_name(type, TIE)
         if from_id == to_id:
             raise InvalidInputError(f"{from_id} cannot have a relationship to itself")
         kept = _checked(metadata, "metadata")
-        key, now = f"{from_id}/{type}/{to_id}", self._now()
+        return self._entities.step(
+            lambda page: self._tied(page, from_id, type, to_id, kept), reason="entities related"
+        )
 
-        def note(page: BookPage[EntityRecord]) -> RelationRecord:
-            for id in (from_id, to_id):
-                self._must(id, page.get(id))
-                page.change.set(LINKED.prefix + id, True)
-            relations = page.beside(self._relations)
-            before = relations.get(key)
-            made = before.created_at if before is not None else now
-            record = RelationRecord([f"type/{type}", f"to/{to_id}"], made, kept)
-            relations.put(key, record)
-            return record
+    def _made(self, type: str, id: str, properties: Any, ends: Mapping[str, str]) -> None:
+        """Make an entity with its relationships to others, by their types, in one change."""
 
-        record = self._entities.step(note, reason="entities related")
-        return Relationship(from_id, type, to_id, record.metadata, record.created_at)
+        def note(page: BookPage[EntityRecord]) -> None:
+            now = self._now()
+            page.put(id, EntityRecord.of(type, properties, now, now))
+            for role, end in ends.items():
+                self._tied(page, id, role, end, {})
+
+        self._entities.step(note, reason=f"{type} made")
+
+    def _tied(
+        self, page: BookPage[EntityRecord], from_id: str, type: str, to_id: str, kept: Any
+    ) -> Relationship:
+        """The relationship, in a change that has read both ends."""
+        for id in (from_id, to_id):
+            self._must(id, page.get(id))
+            page.change.set(LINKED.prefix + id, True)
+        relations, key = page.beside(self._relations), f"{from_id}/{type}/{to_id}"
+        before = relations.get(key)
+        made = before.created_at if before is not None else self._now()
+        relations.put(key, RelationRecord([f"type/{type}", f"to/{to_id}"], made, kept))
+        return Relationship(from_id, type, to_id, kept, made)
 
     @writes
     def unrelate(self, from_id: str | Entity, type: str, to_id: str | Entity) -> bool:
         """Delete a relationship; whether it was there."""
-        check_name(type, "the type of a relationship")
+        type = check_name(type, TIE)
         key = f"{check_id(from_id)}/{type}/{check_id(to_id)}"
 
         def note(page: BookPage[RelationRecord]) -> bool:
@@ -362,17 +365,13 @@ class Entities:
         """Relationships: from an entity, to one, of a type, in the order of their ends."""
         check_limit(limit)
         if type is not None:
-            check_name(type, "the type of a relationship")
-        end = check_id(to_id) if to_id is not None else None
-        if from_id is not None:
-            found = self._near(check_id(from_id), "outgoing")
-        elif end is not None:
-            found = self._near(end, "incoming")
-        elif type:
-            found = self._ending(f"type/{type}", limit)
-        else:
-            found = self._related(self._relations.all(limit=limit).items())
-        fitting = (one for one in found if end in (None, one.to_id) and type in (None, one.type))
+            type = check_name(type, TIE)
+        to = check_id(to_id) if to_id is not None else None
+        under = f"{check_id(from_id)}/" if from_id is not None else ""
+        end = f"to/{to}" if to is not None else f"type/{type}" if type is not None else ""
+        alone = [from_id, to_id, type].count(None) >= 2
+        found = self._edges(under, "" if under else end, limit if alone else None)
+        fitting = (one for one in found if to in (None, one.to_id) and type in (None, one.type))
         return list(islice(fitting, limit))
 
     def traverse(
@@ -391,7 +390,8 @@ class Entities:
             raise InvalidInputError(f"direction is {', '.join(DIRECTIONS)}")
         if type(depth) is not int or not 1 <= depth <= MOST_DEPTH:
             raise InvalidInputError(f"depth is a number from 1 to {MOST_DEPTH}")
-        wanted = set(listed(types, "types")) if types is not None else None
+        asked = listed(types, "types") if types is not None else None
+        wanted = {check_name(one, TIE) for one in asked} if asked is not None else None
         self._must(start, self._entities.get(start))
         reached: dict[str, None] = {start: None}
         passed: dict[tuple[str, str, str], Relationship] = {}
@@ -403,22 +403,25 @@ class Entities:
             ends = dict.fromkeys(end for one in some for end in (one.from_id, one.to_id))
             edge = [id for id in ends if id not in reached]
             reached |= dict.fromkeys(edge)
-        asked = reached if include_entities else ()
-        found = {id: self._shown(id, one) for id in asked if (one := self._entities.get(id))}
+        shown = reached if include_entities else ()
+        found = {id: self._shown(id, one) for id in shown if (one := self._entities.get(id))}
         return Graph(tuple(reached), tuple(passed.values()), found)
 
     def _near(self, id: str, direction: str) -> Iterator[Relationship]:
         if direction != "incoming":
-            yield from self._related(self._relations.all(id + "/").items())
+            yield from self._edges(f"{id}/")
         if direction != "outgoing":
-            yield from self._ending(f"to/{id}")
+            yield from self._edges(end=f"to/{id}")
 
-    def _ending(self, end: str, limit: int | None = None) -> Iterator[Relationship]:
-        page = found_by(self._relations, ENDS.name, {"end": end}, limit=limit)
-        return self._related(page.items)
-
-    @staticmethod
-    def _related(found: Iterable[tuple[str, RelationRecord]]) -> Iterator[Relationship]:
+    def _edges(
+        self, under: str = "", end: str = "", limit: int | None = None
+    ) -> Iterator[Relationship]:
+        """Relationships whose keys begin so, or that are found by their type or what they lead
+        to."""
+        if end:
+            found = self._relations.find(ENDS.name, {"end": end}, limit=limit).items
+        else:
+            found = list(self._relations.all(under, limit=limit).items())
         for key, record in found:
             from_id, type, to_id = key.split("/")
             yield Relationship(from_id, type, to_id, record.metadata, record.created_at)
@@ -427,8 +430,8 @@ class Entities:
 
     def _shown(self, id: str, record: EntityRecord, wanted: Collection[str] = ()) -> Entity:
         related = tuple(self._near(id, "both")) if "relationships" in wanted else ()
-        made, changed = record.created_at, record.updated_at
-        return Entity(id, record.type, record.properties, made, changed, related)
+        times = record.created_at, record.updated_at
+        return Entity(id, record.type, record.properties, *times, related)
 
     def _must(self, id: str, record: EntityRecord | None) -> EntityRecord:
         if record is None:
@@ -440,7 +443,10 @@ class Entities:
 
 
 class _Search:
-    """One question about entities: which lookup leads to them, and what is left to compare."""
+    """One question about entities: which lookup leads to them, and what is left to compare.
+
+    Iterated over, it gives (id, record) as the lookup leads to them; `after` goes along.
+    """
 
     def __init__(
         self,
@@ -448,80 +454,82 @@ class _Search:
         type: str | None,
         asked: Mapping[str, Any] | None,
         order: str | None = None,
+        limit: int | None = None,
+        after: str | None = None,
     ) -> None:
         if type is not None:
-            check_name(type, "the type of an entity")
+            type = check_name(type, "the type of an entity")
         if order is not None:
             check_name(order, "order", 101)
         self._entities = entities
         self._where = where = _checked(asked, "where")
         self._name = name = (order or "").removeprefix("-")
         self._down = (order or "").startswith("-")
-        known = {one.name for one in entities._reader.declared().of(Lookup)}
-        indexed = [one for one in (name, *where) if type and _index_name(one) in known]
-        # The lookup that leads to the fewest: of the order, of an equal pair, of a range, or all.
+        self._limit, self.after = limit, after
+        known = {one.name for one in entities._reader.declared().of(Lookup)} if type else ()
         of_type = {"type": type} if type is not None else {}
-        equal = [one for one in where.items() if not isinstance(one[1], Range | Begins)]
-        pairs = [pair for one in equal if (pair := pair_of(*one))]
-        ranged = [one for one in indexed if one == name or where[one] is not None]
-        if ranged and (name in indexed or not pairs):
-            self._lookup = _index_name(ranged[0])
-            self._asked = {**of_type, "value": where.get(ranged[0], _Present())}
+        pairs = {one: pair for one in where if (pair := pair_of(one, where[one]))}
+        ranges = [one for one in where if isinstance(where[one], Range | Begins)]
+        # The lookup that leads to the fewest: of the order, of an equal pair, of a range, or all.
+        led = [one for one in (name, *ranges) if _index_name(one) in known][:1]
+        if led and (led == [name] or not pairs):
+            self._lookup = _index_name(led[0])
+            value = where[led[0]] if led[0] in (*ranges, *pairs) else _Present()
+            self._asked = {**of_type, "value": value}
         else:
-            self._lookup, self._asked = PAIRS.name, {"pair": (*pairs, "")[0], **of_type}
-        self._sorts = not order or self._lookup == _index_name(name)
+            self._lookup = PAIRS.name
+            self._asked = {"pair": next(iter(pairs.values()), ""), **of_type}
+        self._sorts = not order or led == [name]
         """Whether the lookup gives them in the order that is asked for."""
 
-    def page(self, limit: int | None, after: str | None) -> Page:
+    def page(self) -> Page:
         """A page of (id, record)."""
         if self._sorts:
-            pages = list(self.pages(limit, after))
-            found = [one for page in pages for one in page.items]
-            return Page(found, pages[-1].after if pages else after)
-        if after is not None:
+            return Page(list(self), self.after)
+        if self.after is not None:
             raise InvalidInputError(
                 f"pages in this order need an index: entities.index({self._name!r})"
             )
-        every = [
-            (encode_term(one.properties.get(self._name, _MISSING)), id, one)
-            for page in self.pages()
-            for id, one in page.items
-        ]
+        every = [(pair_of(self._name, one.properties.get(self._name)), id, one) for id, one in self]
         have = [one for one in every if one[0] is not None]
         if every and not have:
             raise InvalidInputError(
                 f"none of these entities has a property {self._name!r} to be sorted by"
             )
         have.sort(key=lambda one: one[:2], reverse=self._down)
-        return Page([(id, record) for _, id, record in have[:limit]], None)
+        return Page([one[1:] for one in have[: self._limit]], None)
 
-    def pages(self, limit: int | None = None, after: str | None = None) -> Iterator[Page]:
-        """What fits of the pages that the lookup leads to; refused where nearly all that is read,
-        or all that must be sorted here, is in vain."""
+    def __iter__(self) -> Iterator[tuple[str, EntityRecord]]:
+        """What fits; refused where nearly all that is read, or all that must be sorted here, is in
+        vain."""
         order = ("-value" if self._down else "value") if self._name and self._sorts else None
-        vain = found = 0
-        while limit is None or found < limit:
+        left = self._limit if self._sorts else None
+        vain = 0
+        while left is None or left > 0:
             # A page is never larger than what is still wanted, so that it is used up to its end.
-            some = 1000 if limit is None else min(1000, limit - found)
-            how = {"limit": some, "after": after, "order": order}
-            page = found_by(self._entities._entities, self._lookup, self._asked, **how)
-            fit = [
-                (id, record)
-                for id, record in page.items
-                if all(fits(record.properties, *one) for one in self._where.items())
-            ]
-            vain += len(page.items) - (len(fit) if self._sorts else 0)
-            if vain > MOST_SCANNED:
-                names = [name for name in {*self._where, self._name} if name] or ["NAME"]
-                lines = ", ".join(f"entities.index({name!r})" for name in sorted(names))
-                raise LimitExceededError(
-                    f"{self._entities._scope}: this would read more than {MOST_SCANNED} "
-                    f"entities; say once: {lines}, and give the type"
-                )
-            yield Page(fit, after := page.after)
-            found += len(fit)
-            if after is None:
+            some = min(1000, left if left is not None else 1000)
+            page = self._entities._entities.find(
+                self._lookup, self._asked, order=order, limit=some, after=self.after
+            )
+            for id, record in page.items:
+                fit = all(fits(record.properties, *one) for one in self._where.items())
+                vain += not (fit and self._sorts)
+                if vain > MOST_SCANNED:
+                    raise self._too_many()
+                if fit:
+                    left = left - 1 if left is not None else None
+                    yield id, record
+            self.after = page.after
+            if page.after is None:
                 return
+
+    def _too_many(self) -> LimitExceededError:
+        names = [name for name in {*self._where, self._name} if name] or ["NAME"]
+        lines = ", ".join(f"entities.index({name!r})" for name in sorted(names))
+        return LimitExceededError(
+            f"{self._entities._scope}: this would read more than {MOST_SCANNED} "
+            f"entities; say once: {lines}, and give the type"
+        )
 
 
 class _Present(Range):
@@ -558,18 +566,10 @@ def is_subscription(entities: Entities, id: str) -> bool:
 
 def check_id(id: Any, what: str = "the id of an entity") -> str:
     """An id that is part of a key, if it can be one; an entity's own."""
-    id = id.id if isinstance(id, Entity) else id
-    check_name(id, what, 200)
-    if ".." in id or "\\" in id:
+    text = check_name(id.id if isinstance(id, Entity) else id, what, 200)
+    if ".." in text or "\\" in text:
         raise InvalidInputError(f"{what} has no '..' and no backslash")
-    return str(id)
-
-
-def check_name(name: object, what: str, most: int = 100) -> None:
-    """Refuse what can be no type and no name of a property."""
-    check_text(name, what, most, least=1)
-    if "/" in str(name) or any(ord(one) < 32 for one in str(name)):
-        raise InvalidInputError(f"{what} has no slash and no control characters")
+    return text
 
 
 def _checked(properties: Any, what: str = "properties") -> dict[str, Any]:
@@ -589,15 +589,3 @@ def _included(include: Iterable[str]) -> set[str]:
 
 def _index_name(name: str) -> str:
     return f"entity by {name}"
-
-
-def found_by(book: Book[Any], lookup: str, where: Mapping[str, Any], **how: Any) -> Page:
-    """A page of what a lookup leads to; an empty one, if nothing was ever written."""
-    try:
-        return book.find(lookup, where, **how)
-    except (LookupNotFoundError, ScopeNotFoundError):  # it is declared with what is written first
-        return Page([], None)
-    except LookupNotBuiltError:  # nor is anything written before it is built
-        if book.all(limit=1):
-            raise
-        return Page([], None)

@@ -25,7 +25,6 @@ from typing import Any
 from msgspec import Raw, Struct
 
 from holdfast.errors import InvalidInputError
-from holdfast.runtime.entities import found_by
 from holdfast.runtime.runtime_records import EVENTS, EventBatch, iso
 from holdfast.store.inner import (
     EVENTS_LOGGED,
@@ -48,7 +47,7 @@ from holdfast.store.names.arguments import (
     check_seconds,
     check_text,
 )
-from holdfast.store.names.background import Background, Closable
+from holdfast.store.names.background import Behind, Closable
 from holdfast.store.names.face import Steps, ends, faced, here, led, wait, writes
 from holdfast.store.names.patterns import Patterns
 from holdfast.store.state import declare, stands
@@ -72,8 +71,8 @@ LARGE = frozenset(
 """Names of fields whose long texts are left out."""
 MOST_TEXT = 1000
 """Characters of a text, or of all that is in a list or mapping, that are kept."""
-REFERENCES = ("id", "_id", "path", "_path", "file", "_file", "ref", "_ref", "url", "_url")
-"""What names of fields are, or end with, that lead to the whole content: always kept."""
+REFERENCES = ("id", "path", "file", "ref", "url")
+"""What names of fields are, or end with behind `_`, that lead to the whole content: always kept."""
 DECLARED = (
     keep.Keep(count=0),
     Lookup("time", EVENTS.prefix, {"time": "time"}),
@@ -174,19 +173,17 @@ class Events:
         self._line = handle_of(store.custom(SCOPE))
         self._book = Book(store.custom(SCOPE), EVENTS, EventBatch)
         self._ring = Ring(ring)
-        self._queue: deque[tuple[Event, Raw]] = deque()
-        self._most, self._batch = queue, batch
         self._keep = check_ttl(keep, "keep") / _SECOND if keep is not None else None
-        self._written = self._dropped = self._told = 0
+        self._written = self._told = 0
         self._lock = threading.Lock()  # for moments only: who emits never waits for a commit
-        self._writing = threading.Lock()  # batches are written in the order of their events
         self._bell = Bell()
         self._watching: tuple[Callable[[Event], None], ...] = ()
         """Are told of each event, in the thread that emits it."""
         self._mark, self._numbers = os.urandom(8).hex(), count()
         self._next_clean = 0.0
-        self._background = Background(self._core, "holdfast-events", flush, self.flush, self.flush)
-        self._begun = False
+        self._behind: Behind[tuple[Event, Raw]] = Behind(
+            self._core, "holdfast-events", flush, self._commit, batch=batch, most=queue
+        )
         if check_flag(recover, "recover"):
             since = self._core.clock.checked() / _SECOND - 3600
             for event in self.query(since=since, limit=None, durable=True):
@@ -225,20 +222,14 @@ class Events:
     def _logged(self, event: Event, row: Raw, *, wait: bool = False) -> Event:
         while True:
             with self._lock:
-                waiting = len(self._queue) + 1
-                if waiting <= self._most or not wait:
+                if not (wait and self._behind.full):
                     self._ring.add(event)
-                    if waiting <= self._most:
-                        self._queue.append((event, row))
-                    else:
-                        self._dropped += 1
+                    if not self._behind.put((event, row)):
+                        self._core.meter.add(EVENTS_LOGGED, ("dropped",))
                     break
             self.flush()
-        if not self._begun:
-            self._begun = True
-            self._background.start()
-        if waiting % self._batch == 0:
-            self._background.wake()
+        if not self._behind.alive:
+            self._behind.start()
         self._bell.ring()
         for watching in self._watching:
             watching(event)
@@ -267,44 +258,32 @@ class Events:
     @writes
     def flush(self) -> None:
         """Write all that waits. What fails stays, to be tried again."""
-        with self._writing:  # batches are written in their order, by one at a time
-            while True:
-                with self._lock:
-                    some = list(islice(self._queue, self._batch))
-                    while some and some[-1][0].timestamp >= some[0][0].timestamp + REACH:
-                        some.pop()  # for the next batch
-                    lost = self._dropped - self._told
-                if not some and not lost:
-                    break
-                more = [self._made(DROPPED, {"count": lost}, "", "")] if lost else []
-                self._commit([*some, *more])
-                with self._lock:
-                    for _ in some:
-                        self._queue.popleft()
-                    self._told += lost
-                    self._written += len(some)
-                meter = self._core.meter
-                meter.add(EVENTS_LOGGED, ("logged",), count=len(some))
-                if lost:
-                    meter.add(EVENTS_LOGGED, ("dropped",), count=lost)
-            now = self._core.clock.checked() / _SECOND
-            if self._keep is not None and now >= self._next_clean and self._written:
-                self._next_clean = now + 600
-                self._delete(now - self._keep)
+        self._behind.flush()
 
     def _commit(self, some: list[tuple[Event, Raw]]) -> None:
+        """Write a batch, with how many events were dropped; now and then delete what is too old."""
+        first, lost = some[0][0], self._behind.dropped - self._told
+        while some[-1][0].timestamp >= first.timestamp + REACH:
+            some.pop()  # for the next batch
+        rows = [*some, self._made(DROPPED, {"count": lost}, "", "")] if lost else some
         if not stands(self._line, DECLARED[1]):
             declare(self._line, DECLARED)
-        events = [event for event, _ in some]
+        now = self._core.clock.checked() / _SECOND
+        if self._keep is not None and now >= self._next_clean:
+            self._next_clean = now + 600
+            self._delete(now - self._keep)
         record = EventBatch(
-            self._core.codec.encode([row for _, row in some]),
-            events[0].timestamp,
-            sorted({one.correlation_id for one in events if one.correlation_id}),
-            sorted({one.session_id for one in events if one.session_id}),
+            self._core.codec.encode([row for _, row in rows]),
+            first.timestamp,
+            sorted({one.correlation_id for one, _ in rows if one.correlation_id}),
+            sorted({one.session_id for one, _ in rows if one.session_id}),
         )
         # Under the same name a batch that may have been written before is written once.
-        name = f"{_name(events[0].timestamp)}-{events[0].event_id}"
+        name = f"{_name(first.timestamp)}-{first.event_id}"
         self._book.step(lambda page: page.put(name, record), reason="events")
+        self._told += lost
+        self._written += len(some)
+        self._core.meter.add(EVENTS_LOGGED, ("logged",), count=len(some))
 
     def _delete(self, before: float) -> None:
         """Delete batches that begin before a time, without reading them."""
@@ -322,8 +301,7 @@ class Events:
     @ends
     def stop(self) -> None:
         """Write what waits, and end the thread that writes; `emit` begins anew."""
-        self._begun = False
-        self._background.stop()
+        self._behind.stop()
 
     @writes
     def clear(self) -> int:
@@ -384,13 +362,14 @@ class Events:
         """Events in the store that may lie between two times; of those no more than are taken."""
         # A batch is found by its first event: one that begins a little before reaches into it.
         asked, order = {"time": Range(ge=low - REACH, le=high)}, "-time" if reverse else "time"
-        after, over = None, False
-        while not over:
-            page = found_by(self._book, "time", asked, order=order, limit=10, after=after)
+        after = None
+        while True:
+            page = self._book.find("time", asked, order=order, limit=10, after=after)
             for _, batch in page.items:
                 found = self._events(batch)
                 yield from reversed(found) if reverse else found
-            after, over = page.after, page.after is None
+            if (after := page.after) is None:
+                return
 
     def session_events(self, session: str, *, limit: int | None = 100) -> list[Event]:
         """The events of a session that are stored, oldest first."""
@@ -408,18 +387,16 @@ class Events:
         """The events that are stored of a session, or of a correlation."""
         check_text(value, f"the {of}", 200, least=1)
         self.flush()
-        page = found_by(self._book, of, {of: value})
+        page = self._book.find(of, {of: value})
         found = (event for _, batch in page.items for event in self._events(batch))
         mine = [event for event in found if getattr(event, f"{of}_id") == value]
-        latest: dict[str, float] = {}
-
-        def came(event: Event) -> float:
-            """When it came: not before those of its process that came before, by whatever clock."""
+        came: dict[str, float] = {}
+        latest: defaultdict[str, float] = defaultdict(float)
+        # Those of a process in the order in which they came, by whatever clock.
+        for event in sorted(mine, key=lambda one: one.event_id):
             log = event.event_id[:-8]
-            latest[log] = max(latest.get(log, 0.0), event.timestamp)
-            return latest[log]
-
-        return sorted(sorted(mine, key=lambda one: one.event_id), key=came)
+            came[event.event_id] = latest[log] = max(latest[log], event.timestamp)
+        return sorted(mine, key=lambda one: (came[one.event_id], one.event_id))
 
     def _events(self, batch: EventBatch) -> list[Event]:
         return [_event(row) for row in self._core.codec.decode(batch.events)]
@@ -430,7 +407,8 @@ class Events:
         with self._lock:
             ring = self._ring
             kinds = Counter(one.event_type for one in ring.events(lambda _: True))
-            seen = (ring.count, self._written, self._dropped, len(self._queue), len(ring))
+            behind = self._behind
+            seen = (ring.count, self._written, behind.dropped, len(behind), len(ring))
             return EventStats(*seen, dict(kinds.most_common()))
 
     @here
@@ -504,7 +482,7 @@ class EventSubscription(Closable):
     """Events as they come; what `Events.subscribe` gives."""
 
     def __init__(self, log: Events, patterns: Patterns, timeout: float | None) -> None:
-        self.missed = 0
+        self.missed: int = 0
         """How many events left the ring before they were taken, whether they would have fit or
         not."""
         self._log = log
@@ -562,7 +540,7 @@ def stripped_of(data: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...
 
 def is_reference(name: object) -> bool:
     """Whether a field leads to something: an id, a path."""
-    return isinstance(name, str) and (name in REFERENCES or name.endswith(REFERENCES[1::2]))
+    return isinstance(name, str) and name.rpartition("_")[2] in REFERENCES
 
 
 def _name(seconds: float) -> str:

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, ExitStack, suppress
 from datetime import datetime
 from difflib import get_close_matches
+from functools import partial
 from inspect import signature
 from typing import Any, Self
 
@@ -88,46 +89,35 @@ API: Mapping[str, Mapping[str, str]] = {
 there, in its order, and those that have another name there."""
 
 
-def parameters_of(of: Any, usage: str) -> tuple[list[str], list[str]]:
-    """What a name of the API has to be given, and what it may be; of a module, or of its class."""
+def parameters_of(of: Any, usage: str) -> tuple[list[str], dict[str, str]]:
+    """What a name of the API has to be given, in order, and what it may be, with what that is
+    called there; of a module, or of its class."""
     method, *words = usage.split()
     must = [word for word in words if "=" not in word]
-    named = dict(word.split("=") for word in words if "=" in word)
+    renamed = dict(word.split("=") for word in words if "=" in word)
     own = [one for one in signature(getattr(of, method)).parameters if one != "self"]
-    may = [named.get(one, one) for one in own[len(must) :]]
+    may = {renamed.get(one, one): one for one in own[len(must) :]}
     return ["queue_name"] * hasattr(of, "named") + must, may
 
 
 def answers_of(module: Any) -> dict[str, Handler]:
     """What answers the names of the API that are known of the class of a module."""
     known = API.get(type(module).__name__, {})
-    return {name: _answer(module, usage) for name, usage in known.items()}
+    return {name: partial(_answer, module, usage) for name, usage in known.items()}
 
 
-def _answer(module: Any, usage: str) -> Handler:
-    """What answers a name of the API. Calls of a queue are those of the one of `queue_name`."""
-    method, *words = usage.split()
-    places = [word for word in words if "=" not in word]
-    renamed = {word.partition("=")[2]: word.partition("=")[0] for word in words if "=" in word}
+def _answer(module: Any, usage: str, data: Mapping[str, Any]) -> Any:
+    """Answer a name of the API. Calls of a queue are those of the one of `queue_name`."""
     must, may = parameters_of(module, usage)
-
-    def answer(data: Mapping[str, Any]) -> Any:
-        given = dict(data)
-        missing = [name for name in must if name not in given]
-        if missing:
-            raise InvalidInputError(f"{missing[0]} is missing; it takes {', '.join(must + may)}")
-        of = module.named(given.pop("queue_name")) if hasattr(module, "named") else module
-        args = [given.pop(name) for name in places]
-        function = getattr(of, method)
-        named = {renamed.get(name, name): one for name, one in given.items()}
-        try:
-            signature(function).bind(*args, **named)
-        except TypeError as error:
-            known = ", ".join(must + may) or "no parameters"
-            raise InvalidInputError(f"{error}; it takes {known}") from None
-        return function(*args, **named)
-
-    return answer
+    wrong = [f"{name} is missing" for name in must if name not in data]
+    wrong += [f"it has no parameter {name}" for name in data if name not in {*must, *may}]
+    if wrong:
+        known = ", ".join([*must, *may]) or "no parameters"
+        raise InvalidInputError(f"{wrong[0]}; it takes {known}")
+    args = [data[name] for name in must]
+    of = module.named(args.pop(0)) if hasattr(module, "named") else module
+    named = {own: data[name] for name, own in may.items() if name in data}
+    return getattr(of, usage.split()[0])(*args, **named)
 
 
 def known_of(handlers: Mapping[str, Any], name: str) -> Any:
@@ -182,6 +172,17 @@ class Runtime:
         self.phase = ""
         """The last phase that was entered."""
         self._timeout = timeout
+        self._taking: dict[Any, Any] = {}
+        """Modules that keep something at the end, by where that lies."""
+        for module in self.modules:
+            if hasattr(module, "collect") and hasattr(module, "restore"):
+                place = Scope("custom", f"$runtime/{name_of(module)}")
+                if place in self._taking:
+                    raise InvalidInputError(
+                        f"two modules are called {name_of(module)}, and both keep something at the "
+                        "end: give one another `name`"
+                    )
+                self._taking[place] = module
         self._handlers: dict[str, list[tuple[int, Handler]]] = {}
         self._ends = AsyncExitStack()
         """What ends all that has begun, the last first; what fails keeps no other from ending."""
@@ -209,11 +210,7 @@ class Runtime:
         check_text(name, "the name of an event", 200, least=1)
         given, answer = by_name(data, name), None
         for _, function in known_of(self._handlers, name):
-            try:
-                found = await _awaited(function(dict(given)))
-            except InvalidInputError as error:
-                error.add_note(f"sent as {name}")
-                raise
+            found = await _awaited(function(dict(given)))
             answer = found if found is not None else answer
         return plain_of(answer)
 
@@ -256,14 +253,13 @@ class Runtime:
         given = given[: len(takes)]  # it need not take what it is given
         # A thread cannot be stopped from outside: what takes a `timeout` ends before this does.
         more = {"timeout": self._timeout / 2} if phase == SHUTDOWN and "timeout" in takes else {}
+        limit, name = asyncio.timeout(self._timeout), name_of(module)
         try:
-            async with asyncio.timeout(self._timeout):
+            async with limit:
                 await _awaited(function(*given, **more))
         except Exception as error:
-            said = f"failed with {type(error).__name__}: {error}"
-            if isinstance(error, TimeoutError):
-                said = f"took longer than {self._timeout:g} s"
-            name = name_of(module)
+            failed = f"failed with {type(error).__name__}: {error}"
+            said = f"took longer than {self._timeout:g} s" if limit.expired() else failed
             text = f"{phase}: the module {name} {said}"
             raise RuntimeStartError(text, name, phase) from error
 
@@ -279,14 +275,9 @@ class Runtime:
         """Give back what modules kept at the last shutdown, once all are ready."""
         from holdfast.checkpoints.shutdown import ShutdownCheckpoints
 
-        taking: dict[Any, Any] = {
-            Scope("custom", f"$runtime/{name_of(one)}"): one
-            for one in self.modules
-            if hasattr(one, "collect") and hasattr(one, "restore")
-        }
-        if taking:
-            scopes = list(taking)
-            kept = ShutdownCheckpoints(self.store, scopes, signals=(), participants=taking)
+        if self._taking:
+            scopes = list(self._taking)
+            kept = ShutdownCheckpoints(self.store, scopes, signals=(), participants=self._taking)
             await self._ends.enter_async_context(kept)
 
     def stop(self) -> None:

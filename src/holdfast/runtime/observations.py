@@ -20,7 +20,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from itertools import islice
+from itertools import islice, product
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, ValidationError, convert, field
@@ -37,9 +37,10 @@ from holdfast.store.names.arguments import (
     check_seconds,
     ran,
 )
-from holdfast.store.names.background import Background
+from holdfast.store.names.background import Behind
 from holdfast.store.names.face import calls, ends, faced, writes
 from holdfast.store.names.patterns import Expression, Patterns
+from holdfast.store.names.threads import is_interrupt
 
 MOST_QUERIED = 1000
 QUEUE, BATCH, INTERVAL = 1000, 10, 0.1
@@ -156,38 +157,41 @@ class Observations:
             raise InvalidInputError("Observations takes Entities and Events of the same face")
         if deliver is not None:
             check_plain_function(deliver, "deliver")
-        self.dropped = 0
-        """Events that were observed and not delivered: the queue was full, or the breaker open."""
-        self.breaker = Breaker(BREAKER)
+        self.breaker: Breaker = Breaker(BREAKER)
         self._entities = entities
         self._log = log
         self._deliver = deliver
         self._by_target: dict[str, dict[str, ObserverInfo]] = {}
-        self._lock = threading.Lock()  # of who observes whom, the queue, and what limiters count
-        self._queue: deque[tuple[str, Event]] = deque()
-        self._ended: deque[str] = deque()
-        self._doubtful: deque[ObserverInfo] = deque()
-        self._background = Background(
-            log._core, "holdfast-observations", INTERVAL, self._delivered, self._delivered
+        self._lock = threading.Lock()  # of who observes whom, and of what limiters count
+        self._later: deque[Callable[[], Any]] = deque()
+        """Commits, and looks that take long: whoever emits an event does not wait for them."""
+        self._behind: Behind[tuple[str, Event]] = Behind(
+            log._core,
+            "holdfast-observations",
+            INTERVAL,
+            self._delivered,
+            batch=BATCH,
+            most=QUEUE,
+            turn=self._turn,
         )
+
+    @property
+    def dropped(self) -> int:
+        """Events that were observed and not delivered: the queue was full, or the breaker open."""
+        return self._behind.dropped
 
     @calls()
     @writes
     def start(self) -> int:
         """Bring back the subscriptions that are kept, and observe; how many there are."""
-        found = 0
-        kept = self._entities.query(SUBSCRIPTION, limit=None, include=["relationships"])
-        for entity in kept.items:
-            if len(entity.relationships) >= 2:
-                self._add(ObserverInfo(entity.id, **entity.properties))
-                found += 1
-            else:  # half made, when its process was killed
-                self._entities.delete(entity)
+        kept = self._entities.query(SUBSCRIPTION, limit=None).items
+        for entity in kept:
+            self._add(ObserverInfo(entity.id, **entity.properties))
         self._watch(self._passed)
-        self._background.start()
-        self._log.emit("observation:restored", {"count": found})
-        self._log.emit("observation:ready", {"subscriptions": found})
-        return found
+        self._behind.start()
+        self._log.emit("observation:restored", {"count": len(kept)})
+        self._log.emit("observation:ready", {"subscriptions": len(kept)})
+        return len(kept)
 
     @ends
     def stop(self, *, timeout: float | None = None) -> None:
@@ -197,7 +201,7 @@ class Observations:
         """
         check_seconds(timeout, "timeout")
         self._watch()
-        self._background.stop(timeout)
+        self._behind.stop(timeout)
 
     def _watch(self, *mine: Callable[[Event], None]) -> None:
         others = [one for one in self._log._watching if one != self._passed]
@@ -220,37 +224,31 @@ class Observations:
         `operator` equals, contains, gt or lt, or a `pattern`), `sampling_rate` (0 to 1) and
         `rate_limit` (`max_events` 10 in `window_seconds` 1.0).
         """
-        told: dict[str, Any] = {"observer": check_id(observer), "target": check_id(target)}
-        for id in told.values():
-            self._entities.get(id)  # both must be there
-        told |= {"events": list(Patterns(events).texts), "filter": by_name(filter, "filter")}
+        roles = {"observer": check_id(observer), "target": check_id(target)}
+        told: dict[str, Any] = {**roles, "events": list(Patterns(events).texts)}
+        told["filter"] = by_name(filter, "filter")
         info = ObserverInfo(f"sub_{secrets.token_hex(6)}", **told)
-        made = self._entities.create(SUBSCRIPTION, told, id=info.id)
-        for role in ("observer", "target"):
-            self._entities.relate(made, role, told[role])
+        self._entities._made(SUBSCRIPTION, info.id, told, roles)
         self._add(info)
         return info.id
 
     @writes
     def unsubscribe(self, id: str) -> bool:
         """End a subscription; whether it was there."""
-        with self._lock:
-            for known in self._by_target.values():
-                known.pop(id, None)
+        self._forget(id)
         return is_subscription(self._entities, check_id(id)) and self._entities.delete(id)
 
     @writes
     def ended(self, agent: str | Entity) -> int:
         """End all subscriptions of an agent that is no more; how many. Those that observed it are
         told by `observation:target_terminated`. The event `agent:terminated` does the same."""
-        return sum(self.unsubscribe(one) for one in self._forgotten(check_id(agent)))
+        return sum(map(self.unsubscribe, self._forgotten(check_id(agent))))
 
     def _forgotten(self, agent: str) -> list[str]:
         """Observe no more for, or of, an agent; the ids of subscriptions that are to be deleted."""
         found = [one for one in self._infos() if agent in (one.observer, one.target)]
+        self._forget(*(one.id for one in found))
         for info in found:
-            with self._lock:
-                self._by_target[info.target].pop(info.id, None)
             if agent == info.target:
                 told = {"observer": info.observer, "target": agent, "subscription": info.id}
                 self._log.emit("observation:target_terminated", told)
@@ -259,6 +257,11 @@ class Observations:
     def _add(self, info: ObserverInfo) -> None:
         with self._lock:
             self._by_target.setdefault(info.target, {})[info.id] = info
+
+    def _forget(self, *ids: str) -> None:
+        with self._lock:
+            for known, id in product(self._by_target.values(), ids):
+                known.pop(id, None)
 
     def _infos(self) -> Iterable[ObserverInfo]:
         with self._lock:
@@ -269,15 +272,15 @@ class Observations:
     def _passed(self, event: Event) -> None:
         """What the log tells of each event, in the thread that emits it."""
         name, source = event.event_name, source_of(event.data)
-        if not source or name.startswith(OWN) or source not in self._by_target:
+        if not source or name.startswith(OWN):
             return
         for info in self._wanting(source, name, event.data):
             id, gone = secrets.token_hex(6), list(event.stripped)
             self._tell(info, "observe:begin", id, name, event.data, stripped=gone)
             self._tell(info, "observe:end", id, name, event.data, stripped=gone)
         if name == "agent:terminated":
-            self._ended.extend(self._forgotten(source))  # who emits waits for no commit
-            self._background.wake()
+            self._later.extend(partial(self.unsubscribe, id) for id in self._forgotten(source))
+            self._behind.wake()
 
     @contextmanager
     def observing(
@@ -300,13 +303,15 @@ class Observations:
                 self._tell(info, "observe:end", id, name, given, duration_ms=took, error=error)
 
     def _wanting(self, target: str, name: str, data: Mapping[str, Any]) -> list[ObserverInfo]:
+        if target not in self._by_target:
+            return []
         now = time.monotonic()
         with self._lock:  # limiters count, and several threads emit
-            known = self._by_target.get(target, {}).values()
+            known = self._by_target[target].values()
             some = [one for one in known if one.wants(name, data, now)]
         if self._log._core.storage.limits.embedded:
             return [one for one in some if self._there(one)]
-        self._doubtful.extend(some)  # that takes long, and whoever emits an event does not wait
+        self._later.extend(partial(self._there, one) for one in some)
         return some
 
     def _there(self, info: ObserverInfo) -> bool:
@@ -316,8 +321,7 @@ class Observations:
         except HoldfastError:  # nobody knows just now, and who emits an event is not to fail
             return True
         if not there:
-            with self._lock:
-                self._by_target[info.target].pop(info.id, None)
+            self._forget(info.id)
         return there
 
     def _tell(
@@ -326,39 +330,31 @@ class Observations:
         told = {"observation_id": id, "subscription": info.id, "observer": info.observer}
         told |= {"target": info.target, "event": name, "data": data, **more}
         event = self._log.emit(what, told, client=info.observer)
-        if self._deliver is None:
-            return
-        with self._lock:
-            if len(self._queue) < QUEUE:
-                self._queue.append((info.observer, event))
-            else:
-                self.dropped += 1
-        if len(self._queue) >= BATCH:
-            self._background.wake()
+        if self._deliver is not None:
+            self._behind.put((info.observer, event))
 
-    def _delivered(self) -> None:
-        """Deliver what waits, a batch at a time; before, delete what has ended."""
-        while self._doubtful:
-            self._there(self._doubtful.popleft())
-        while self._ended:
-            self.unsubscribe(self._ended[0])
-            self._ended.popleft()
-        deliver = self._deliver
-        while self._queue and deliver is not None:
-            with self._lock:
-                some = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
-            if not self.breaker.allow():
-                self.dropped += len(some)
-                continue
-            for observer in dict.fromkeys(name for name, _ in some):
-                events = [event for name, event in some if name == observer]
-                try:
-                    ran(deliver(observer, events), "deliver")
-                except Exception:  # an observer that fails keeps no other from being told
-                    self.breaker.failure()
-                    self.dropped += len(events)
-                else:
-                    self.breaker.success()
+    def _turn(self) -> None:
+        for _ in range(len(self._later)):
+            self._later[0]()
+            self._later.popleft()
+        self._behind.flush()
+
+    def _delivered(self, some: list[tuple[str, Event]]) -> None:
+        assert self._deliver is not None
+        if not self.breaker.allow():
+            self._behind.dropped += len(some)
+            return
+        for observer in dict.fromkeys(name for name, _ in some):
+            events = [event for name, event in some if name == observer]
+            try:
+                ran(self._deliver(observer, events), "deliver")
+            except BaseException as error:  # one that fails keeps no other from being told
+                if is_interrupt(error):
+                    raise
+                self.breaker.failure()
+                self._behind.dropped += len(events)
+            else:
+                self.breaker.success()
 
     # looking
 

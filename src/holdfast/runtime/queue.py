@@ -11,10 +11,9 @@ import threading
 from datetime import timedelta
 from typing import Any
 
-from holdfast.runtime.entities import check_name
 from holdfast.runtime.runtime_records import QUEUES
 from holdfast.store.inner import ChangeParts, check_ttl, handle_of, own_step
-from holdfast.store.names.arguments import check_count, check_face
+from holdfast.store.names.arguments import check_count, check_face, check_name
 from holdfast.store.names.face import faced, here, writes
 from holdfast.store.state import State
 
@@ -53,8 +52,8 @@ class Queue:
         """
         if not items:
             return self._handle.reader.length(self._items)
-        seconds = check_ttl(ttl) / 1e6 if ttl is not None else None
-        until = self._now() + seconds if seconds is not None else None
+        clock = self._handle.core.clock
+        until = (clock.checked() + check_ttl(ttl)) / 1e6 if ttl is not None else None
         kept = [{"item": one, "until": until} for one in items]
         own_step(self._handle, lambda parts: parts.part(self._handle).extend(self._items, kept))
         return self._handle.reader.length(self._items)
@@ -107,7 +106,7 @@ class Queue:
 
     def _front(self, count: int) -> tuple[list[Any], int]:
         """Items from the front on, and how many were looked at: expired ones are passed over."""
-        reader, now, start = self._handle.reader, self._now(), 0
+        reader, now, start = self._handle.reader, self._handle.core.clock.checked() / 1e6, 0
         found: list[Any] = []
         while len(found) < count and (page := reader.slice(self._items, start, start + 100, False)):
             for one in page:
@@ -117,6 +116,3 @@ class Queue:
                     if len(found) == count:
                         break
         return found, start
-
-    def _now(self) -> float:
-        return self._handle.core.clock.checked() / 1e6

@@ -18,23 +18,21 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent import futures
-from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from math import inf
 from typing import Any
 
-from holdfast.agents.mailbox import Letter, Mail, Mailbox, post
-from holdfast.agents.mailbox_records import MESSAGES, BegunRecord, Box, FailedRecord, Standing
-from holdfast.agents.retry import RESTART, RetryPolicy
+from holdfast.agents.mailbox import Letter, Mail, Mailbox, note_tried, planned_once, post
+from holdfast.agents.retry import RetryPolicy
 from holdfast.errors import (
     HoldfastError,
     InvalidInputError,
     LeaseHeldError,
     LeaseLostError,
     RequestFailedError,
-    StoreClosedError,
 )
 from holdfast.runtime.entities import check_id
 from holdfast.runtime.runtime_records import REQUESTS, RequestRecord
@@ -48,7 +46,6 @@ from holdfast.store.inner import (
     ScopedChange,
     StoreHandle,
     check_ttl,
-    content_of,
     core_of,
     handle_of,
     keep,
@@ -68,7 +65,7 @@ from holdfast.store.names.arguments import (
 )
 from holdfast.store.names.background import Background
 from holdfast.store.names.face import Steps, calls, ends, faced, here, led, steps, wait, writes
-from holdfast.store.names.threads import LEFT
+from holdfast.store.names.threads import begun
 from holdfast.store.open import open_core
 from holdfast.store.store import Store
 
@@ -89,14 +86,18 @@ LEASE = 30.0
 
 @dataclass(slots=True)
 class _Desk:
-    """A session whose lease this process holds."""
+    """A session that something is asked of, or was a moment ago."""
 
-    lease: Lease
     mailbox: Mailbox
-    quiet: float = inf
-    """Since when nothing of it is due."""
+    lease: Lease | None = None
+    due: float = 0.0
+    """When it is looked at, or left if it is idle; 0: somebody has asked since."""
+    busy: bool = False
+    """A thread is at it."""
+    idle: bool = False
+    """Nothing of it waits, if its mark in the index is this one: another one says that something
+    came since."""
     mark: Any = None
-    """The mark of the session, if nothing waits: another one says that something came since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,13 +166,11 @@ class Requests:
         self._store = store
         self._core = core_of(store)
         self._worker = worker
-        self._retry = retry or RetryPolicy()
+        self._retry = retry if retry is not None else RetryPolicy()
+        Mailbox(store.session("any"), retry=self._retry)  # refuses what is no policy
         self._timeout = timeout
         self._index = handle_of(store).line(f"custom:{SCOPE}")
         self._active: dict[str, Request] = {}
-        self._due: dict[str, float] = {}
-        """When sessions that wait are to be looked at."""
-        self._at_work: set[str] = set()
         self._desks: dict[str, _Desk] = {}
         self._lock = threading.Lock()  # of the four above; once it is over, no call begins
         self._seen = -1
@@ -215,7 +214,6 @@ class Requests:
                 call.cancel()
             pool.shutdown(wait=True)
         self._leave(list(self._desks))
-        self._at_work.clear()  # also of what was never begun
 
     # asking
 
@@ -230,7 +228,8 @@ class Requests:
         id = check_id(id, "the id of a request") if id is not None else secrets.token_hex(8)
         self._post(session, id, content)
         with self._lock:
-            self._due[session] = 0.0
+            if self._pool is not None:  # else who starts finds it in the index
+                self._desk(session).due = 0.0
         self._background.wake()
         return f"{session}/{id}"
 
@@ -242,25 +241,15 @@ class Requests:
         def send() -> None:
             parts = own_change(self._store, id=f"request/{session}/{id}")
             part, index = parts.part(line), parts.part(self._index)
-            box = Box(line, part)
-            number = str(Standing(box).first + part.length(MESSAGES) + 1) if tries or active else ""
-            if tries:
-                box.page(box.tries).put(number, FailedRecord(count=tries, id=id))
-            if active:  # as one that was interrupted: who begins with the session counts it
-                more = self._retry.again(RESTART, tries + 1)
-                begun = BegunRecord(id=id, attempt=tries + 1, again=more, wait=0.0)
-                box.page(box.begun).put(number, begun)
+            if tries or active:
+                note_tried(line, part, id, tries, self._retry if active else None)
             post(line, part, content, "requests", id)
             wanted = keep.Keep(count=0)
             if wanted not in self._index.reader.declared().all:
                 index.set(wanted.key, wanted.data())
             index.set(PENDING + session, id)
-            part.looked = True  # sent again it has another time, and is the same request
-            plan = parts.plan()
-            assert plan is not None
-            said = Operation("set", "request", content)
-            plan[0].content = content_of(self._core, [(line.scope, line.timeline, [said])])
-            plan[1](self._core.run(plan[0]))
+            change, finish = planned_once(parts, line, Operation("set", "request", content))
+            finish(self._core.run(change))
 
         again(send)
 
@@ -324,6 +313,9 @@ class Requests:
     def _mailbox(self, session: str) -> Mailbox:
         return Mailbox(self._store.session(session), retry=self._retry)
 
+    def _desk(self, session: str) -> _Desk:
+        return self._desks.setdefault(session, _Desk(self._mailbox(session)))
+
     # working
 
     def _turn(self) -> float | None:
@@ -333,67 +325,57 @@ class Requests:
             self._seen = line.sequence
             with self._lock:
                 for session in self.sessions():
-                    self._due.setdefault(session, 0.0)
-        now = time.monotonic()
-        with self._lock:
-            due = [one for one, at in self._due.items() if at <= now and one not in self._at_work]
-            for session in due:
-                del self._due[session]
-                self._at_work.add(session)
-            later = min(self._due.values(), default=now + LOOK)
-            old = [one for one, desk in self._desks.items() if desk.quiet + LINGER <= now]
-            quiet = [one for one in old if one not in self._at_work]
-            self._at_work.update(quiet)
+                    desk = self._desk(session)
+                    if desk.busy or desk.idle:  # else it is looked at when it is due
+                        desk.due = 0.0
+        now, quiet = time.monotonic(), []
         assert self._pool is not None
-        for session in due:
-            self._pool.submit(self._work, session)
+        with self._lock:
+            free = {session: desk for session, desk in self._desks.items() if not desk.busy}
+            for session, desk in free.items():
+                if desk.due > now:
+                    continue
+                if desk.idle and desk.due:
+                    quiet.append(session)
+                else:
+                    self._pool.submit(self._work, session)
+                desk.busy, desk.due = True, inf
+            later = min((desk.due for desk in free.values()), default=inf)
         if quiet:
             self._pool.submit(self._leave, quiet)
         return float(min(LOOK, max(0.001, later - now)))
 
     def _work(self, session: str) -> None:
         """Work at a session until nothing is left that is due."""
-        again, due = inf, None
-        if self._full:
-            self._later(session, LOOK)
-            return
-        desk = self._desks.get(session)
-        begins = desk is None or desk.lease.over
+        desk, pause = self._desk(session), None
+        begins = desk.lease is None or desk.lease.over
         try:
-            if desk is None or begins:
-                lease = taken(Asking(self._core, lease_name("request", session), LEASE, 0, None))
-                desk = _Desk(lease, self._mailbox(session))
-                with self._lock:
-                    self._desks[session] = desk
-            desk.quiet, desk.mark = inf, None
+            if begins:
+                asking = Asking(self._core, lease_name("request", session), LEASE, 0, None)
+                desk.lease = taken(asking)
+            desk.idle, desk.mark = False, None
+            assert desk.lease is not None
             with desk.lease.fencing():
                 if begins:
                     desk.mailbox.interrupted()  # of whoever held the lease before, and ended
-                while due is None and not (self._background._end.is_set() or self._full):
-                    due = self._next(session, desk)
-            again = due if due is not None else 0.0
+                while pause is None and not (self._background._end.is_set() or self._full):
+                    pause = self._next(session, desk)
         except (LeaseHeldError, LeaseLostError):
-            again = 1.0  # another process works at it
-        except StoreClosedError:
-            return
+            pause = 1.0  # another process works at it
         except HoldfastError:
-            again = 5.0  # what is wrong is told where the state is used; others go on
+            pause = 5.0  # what is wrong is told where the state is used; others go on
         finally:
-            if desk is not None:
-                desk.quiet = time.monotonic()
-            self._later(session, again)
+            if desk.lease is not None and (pause is None or pause > LINGER):
+                desk.lease.release()  # meanwhile others may have it
+            with self._lock:
+                due = time.monotonic() + (pause if pause is not None else LOOK)
+                desk.busy, desk.due = False, min(desk.due, due)
+            self._background.wake()
 
     @property
     def _full(self) -> bool:
         """Whether calls that have no end hold all threads. What waits for one has not failed."""
         return len(self._calls) >= THREADS + self._concurrency
-
-    def _later(self, session: str, again: float) -> None:
-        with self._lock:
-            self._at_work.discard(session)
-            if again < inf:
-                self._due[session] = time.monotonic() + again
-        self._background.wake()
 
     def _next(self, session: str, desk: _Desk) -> float | None:
         """Answer the next request; None if there may be more, else seconds until it is worth while
@@ -405,20 +387,16 @@ class Requests:
             if waiting := mailbox.waiting(limit=1):
                 due = waiting[0].due  # None: it came this moment
                 return max(0.01, due.timestamp() - time.time()) if due else 0.005
-            desk.mark = mark  # what comes from now on changes it
-            return inf
+            desk.idle, desk.mark = True, mark  # what comes from now on changes it
+            return LINGER
         letter, written = mail.letter, None if self._memory else mail
         asked = Request(session, letter.id, letter.content, letter.tries + 1, written)
-        call: Future[Any] = Future()
         with self._lock:
             self._active[f"{session}/{letter.id}"] = asked
+            call = begun(lambda: ran(self._worker(asked), "worker"), "holdfast-worker", self._ended)
             self._calls.add(call)
             if self._over:
                 call.cancel()
-        # No pool: the end of a program would wait for its threads, and some never end.
-        threading.Thread(
-            target=self._call, args=(call, asked), name="holdfast-worker", daemon=True
-        ).start()
         try:
             answer = call.result(self._timeout)
             page = self._book(session).page(mail.change)
@@ -440,14 +418,7 @@ class Requests:
                 self._active.pop(f"{session}/{letter.id}", None)
         return None
 
-    def _call(self, call: Future[Any], asked: Request) -> None:
-        """Let the worker answer; what nobody waits for any more counts no more."""
-        LEFT.set(call)
-        with suppress(InvalidStateError):
-            try:
-                call.set_result(ran(self._worker(asked), "worker"))
-            except BaseException as error:  # told to who waits, for it ends no thread of his
-                call.set_exception(error)
+    def _ended(self, call: Future[Any]) -> None:
         with self._lock:
             self._calls.discard(call)
 
@@ -464,11 +435,12 @@ class Requests:
         with suppress(HoldfastError):  # then they are looked at once more
             own_step(handle_of(self._store), note)
         for session in sessions:
-            self._desks[session].lease.release()
+            if (lease := self._desks[session].lease) is not None:
+                lease.release()
         with self._lock:
             for session in sessions:
-                del self._desks[session]
-            self._at_work.difference_update(sessions)
+                if self._desks.pop(session).due == 0.0:
+                    self._desk(session)
         self._background.wake()
 
     # in memory

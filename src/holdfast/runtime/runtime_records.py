@@ -45,9 +45,10 @@ class EntityRecord(Struct):
 
     @classmethod
     def of(cls, type: str, properties: dict[str, Any], made: float, now: float) -> EntityRecord:
-        """A record with the pairs that its properties are found by."""
-        pairs = ["", *(pair for name in properties if (pair := pair_of(name, properties[name])))]
-        return cls(type, properties, made, now, pairs)
+        """A record with the pairs that its properties are found by; those of None are left out."""
+        kept = {name: value for name, value in properties.items() if value is not None}
+        pairs = ["", *(pair for name in kept if (pair := pair_of(name, kept[name])))]
+        return cls(type, kept, made, now, pairs)
 
 
 class RelationRecord(Struct):

@@ -42,6 +42,8 @@ from holdfast.errors import (
     Conflict,
     HoldfastError,
     InvalidInputError,
+    LookupNotBuiltError,
+    LookupNotFoundError,
     NewerFormatError,
     StateIntegrityError,
 )
@@ -225,10 +227,18 @@ class Book(Generic[R]):
         limit: int | None = None,
         after: str | None = None,
     ) -> Page:
-        """Records that a lookup leads to: a page of (id, record); see `State.find`."""
+        """Records that a lookup leads to: a page of (id, record); see `State.find`.
+
+        It may be declared with the first record: while there is none, nothing is found.
+        """
         own = len(self._prefix)
         asked = question(lookup, where, {}, order, limit, after)
-        found = self._line.reader.find(asked, True, False)
+        try:
+            found = self._line.reader.find(asked, True, False)
+        except (LookupNotFoundError, LookupNotBuiltError):  # nor is any written before it is built
+            if self._line.reader.keys(self._prefix, 1, ""):
+                raise
+            return Page()
         items = [(key[own:], self._read(key[own:], data)) for key, data in found.items]
         return Page(items, found.after)
 

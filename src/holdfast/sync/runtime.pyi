@@ -15,6 +15,7 @@ from holdfast.runtime.events import Event as Event
 from holdfast.runtime.events import EventChain as EventChain
 from holdfast.runtime.events import Events as Events
 from holdfast.runtime.events import EventStats as EventStats
+from holdfast.runtime.events import EventSubscription as EventSubscription
 from holdfast.runtime.life_cycle import Runtime as Runtime
 from holdfast.runtime.life_cycle import handles as handles
 from holdfast.runtime.observations import Observations as Observations

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, structs
 
 from holdfast.agents.agent_keys import MACHINE, OWN_MACHINES
-from holdfast.errors import Conflict, InvalidInputError, PointNotFoundError, TransitionRefusedError
+from holdfast.errors import Conflict, PointNotFoundError, TransitionRefusedError
 from holdfast.store.inner import (
     TRANSITIONS,
     Book,
@@ -34,7 +34,7 @@ from holdfast.store.names.arguments import (
     check_flag,
     check_limit,
     check_moment,
-    check_text,
+    check_name,
 )
 from holdfast.store.names.scope import check_key
 from holdfast.store.state import View
@@ -254,9 +254,7 @@ class MachineBook(Books):
     """
 
     def __init__(self, handle: LineHandle, name: str) -> None:
-        check_text(name, "the name of a machine", 100, least=1)
-        if "/" in name:
-            raise InvalidInputError(f"the name of a machine has no slash: {name!r}")
+        name = check_name(name, "the name of a machine")
         own = View(handle)
         super().__init__(own)
         self.name = name

@@ -35,7 +35,7 @@ from holdfast.errors import (
     InvalidInputError,
     NewerFormatError,
 )
-from holdfast.store.names.arguments import check_plain_function, check_text, listed, ran
+from holdfast.store.names.arguments import check_name, check_plain_function, listed, ran
 from holdfast.store.names.scope import check_key
 
 SCHEMA = AGENT + "schema"
@@ -74,9 +74,7 @@ class Component:
     key: str = ""
 
     def __post_init__(self) -> None:
-        check_text(self.name, "the name of a component", 100, least=1)
-        if "/" in self.name:
-            raise InvalidInputError("the name of a component has no '/'")
+        check_name(self.name, "the name of a component")
         made = typing.get_origin(self.type) is not None or hasattr(self.type, "__value__")
         if not made and not callable(self.type):
             raise InvalidInputError(

@@ -34,6 +34,14 @@ def check_text(text: object, what: str, most: int = MOST_TEXT, *, least: int = 0
         raise InvalidInputError(f"{what} must be valid Unicode") from None
 
 
+def check_name(name: Any, what: str, most: int = 100) -> str:
+    """A name that can be a part of a key, if it can be one: in normal form, as keys are."""
+    check_text(name, what, most, least=1)
+    if "/" in name or any(unicodedata.category(one) == "Cc" for one in name):
+        raise InvalidInputError(f"{what} has no slash and no control characters")
+    return unicodedata.normalize("NFC", name)
+
+
 def check_filters(**texts: object) -> None:
     """Refuse what no stored text can be equal to; None stands for any."""
     for what, text in texts.items():

@@ -8,17 +8,21 @@ import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import islice
+from math import inf
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from holdfast.errors import StoreClosedError, StoreForkedError
 from holdfast.store.names.face import calls, here
 
 log = logging.getLogger("holdfast.background")
 
+_T = TypeVar("_T")
 _working: ContextVar[tuple[object, ...]] = ContextVar("holdfast_background", default=())
 
 
@@ -191,6 +195,75 @@ class Background(Startable):
             if not end.is_set():  # what wakes it may have been heard within the turn
                 stirred.wait(pause if type(pause) is float else self._interval)
                 stirred.clear()
+
+
+class Behind(Background, Generic[_T]):
+    """Things that wait in memory and are done behind who brings them: in order, by the batch.
+
+    `done(batch)` does them, and takes off the end of the batch what is for the next one. If it
+    raises, they stay, and the same batch is tried again. At most `most` things wait. `turn` is what
+    the thread does instead of `flush` alone, which is then part of it.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        name: str,
+        interval: float,
+        done: Callable[[list[_T]], object],
+        *,
+        batch: int,
+        most: float = inf,
+        turn: Callable[[], Any] | None = None,
+    ) -> None:
+        super().__init__(home, name, interval, turn or self.flush, turn or self.flush)
+        self.dropped = 0
+        """Things for which there was no room."""
+        self._done = done
+        self._size, self._most = batch, most
+        self._queue: deque[_T] = deque()
+        self._batch: list[_T] = []
+        """What is under way, or failed."""
+        # The thread flushes, and so does whoever asks for it: one at a time, so that batches keep
+        # their order.
+        self._flushing = threading.Lock()
+        # Of the queue, which others extend while a batch is taken off it; never held while one is
+        # done.
+        self._room = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    @property
+    def full(self) -> bool:
+        """Whether there is no room for another thing."""
+        return len(self._queue) >= self._most
+
+    def put(self, thing: _T) -> bool:
+        """Have something done; False if there is no room, and it is dropped."""
+        with self._room:
+            if self.full:
+                self.dropped += 1
+                return False
+            self._queue.append(thing)
+            waiting = len(self._queue)
+        if waiting % self._size == 0:
+            self.wake()
+        return True
+
+    def flush(self) -> None:
+        """Do all that waits now. What comes meanwhile is not waited for."""
+        with self._flushing:
+            left = len(self._queue)
+            while left > 0:
+                with self._room:
+                    self._batch = self._batch or list(islice(self._queue, self._size))
+                self._done(self._batch)
+                with self._room:
+                    for _ in self._batch:
+                        self._queue.popleft()
+                left -= len(self._batch)
+                self._batch = []
 
 
 # ---- stores carried through a fork --------------------------------------------------------------

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from functools import partial
 from math import inf
@@ -23,7 +23,7 @@ from holdfast.store.names.arguments import check_run
 
 if TYPE_CHECKING:
     import asyncio
-    from concurrent.futures import Executor
+    from concurrent.futures import Executor, Future
 
     from holdfast.storage.contract import Storage
 
@@ -272,8 +272,32 @@ class Breath:
 # Functions of users that threads of the async face call, and that may be async.
 
 
-LEFT: ContextVar[Any] = ContextVar("holdfast_left", default=None)
+_left: ContextVar[Any] = ContextVar("holdfast_left", default=None)
 """The call of a function, as a future: if that is cancelled, what the function awaits is, too."""
+
+
+def begun(function: Callable[[], _T], name: str, over: Callable[[Future[_T]], Any]) -> Future[_T]:
+    """Call a function in a thread of its own, which keeps no program from ending: it may hang.
+
+    If what this gives is cancelled, what the function awaits is, too, and what it comes to counts
+    no more. `over` is told when the thread ends.
+    """
+    from concurrent.futures import Future, InvalidStateError
+
+    call: Future[_T] = Future()
+
+    def run() -> None:
+        _left.set(call)
+        with suppress(InvalidStateError):
+            try:
+                call.set_result(function())
+            except BaseException as error:  # told to who waits, for it ends no thread of his
+                call.set_exception(error)
+        over(call)
+
+    # No pool: the end of a program would wait for its threads.
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return call
 
 
 class OnLoop:
@@ -298,7 +322,7 @@ class OnLoop:
         assert self._loop is not None
         # Its task acts under the lease and the cause of this thread, whose context it gets.
         future = asyncio.run_coroutine_threadsafe(_settled(answer), self._loop)
-        if (call := LEFT.get()) is not None:
+        if (call := _left.get()) is not None:
             call.add_done_callback(lambda call: call.cancelled() and future.cancel())
         given, error = future.result()
         if error is not None:
