@@ -38,6 +38,11 @@ SKIPPED = ("make", "pip", "git", "cd")  # they set up what is already there when
 SECONDS = 300
 MOST_PAGES, MOST_WORDS = 36, 80  # of a paragraph
 LONGEST = 30  # lines of a program that can be read at a glance
+CLASS = re.compile(r"(?<!`)`([A-Z][a-z]\w+)(?:\.\w+)?(?:\([^`]*\))?`(?!`)")
+ELSEWHERE = {  # classes that are not ours, or examples of a name
+    *("AsyncPostgresSaver", "AsyncSqliteSaver", "BaseStore", "InMemorySaver", "InMemoryStore"),
+    *("InitVar", "Interrupt", "Mstore", "Password", "StateGraph"),
+}
 PROGRAMS = ("holdfast", "holdfast-verify", "python")
 CLI = "import sys; from holdfast.cli.main import main; sys.exit(main())"
 VERIFY = "import sys; from holdfast_verify import main; sys.exit(main())"
@@ -269,6 +274,17 @@ def test_pages_are_few_and_paragraphs_short() -> None:
     for page in PAGES:
         for text in paragraphs(page.read_text()):
             assert len(text.split()) <= MOST_WORDS, f"{page.name}: {text[:80]} …"
+
+
+def test_classes_that_are_named_exist() -> None:
+    """A docstring went on naming `Worked` when it was `StepResult`."""
+    sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "src").rglob("*.pyi")]
+    pages = [one for one in PAGES if one.name not in ("changelog.md", "names.md")]
+    known = set(ELSEWHERE)
+    for path in sources:
+        known.update(re.findall(r"\b[A-Z]\w+\b", re.sub(r"`[^`]*`", "", path.read_text())))
+    for path in [*sources, *pages]:
+        assert not {*CLASS.findall(path.read_text())} - known, path
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)

@@ -530,12 +530,12 @@ class Handovers:
 class Loop:
     """Runs an agent: letters, tasks, one step of work after the other, and what keeps it safe.
 
-    `agent` has `step()`, which does a unit of work and returns a `Worked`, the name of its action,
-    or nothing; it may have `on_letter(mail)`, `check_tasks()` and what `PersistentAgent` names.
-    Or it is a function that makes such an agent, from the state if it takes one: then a refresh
-    begins with a new object. What the agent keeps is saved after every step, and with every letter
-    in the same change. `fields` names attributes to keep of an agent that does not say so itself.
-    On the async face each method of the agent may be async.
+    `agent` has `step()`, which does a unit of work and returns a `StepResult`, the name of its
+    action, or nothing; it may have `on_letter(mail)`, `check_tasks()` and what `PersistentAgent`
+    names. Or it is a function that makes such an agent, from the state if it takes one: then a
+    refresh begins with a new object. What the agent keeps is saved after every step, and with every
+    letter in the same change. `fields` names attributes to keep of an agent that does not say so
+    itself. On the async face each method of the agent may be async.
 
     A routine checkpoint is made every 30 minutes; after 2 hours, and when it drifts, a recovery
     checkpoint, and the agent is made anew; after an error the loop makes one, waits, and goes on

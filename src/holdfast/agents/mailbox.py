@@ -74,7 +74,7 @@ from holdfast.store.state import State
 #     inbox/                sticky: no restore makes a letter unsent, or one that fails a new one
 #     inbox/messages        a list, oldest first
 #     inbox/first           how many were trimmed from its front
-#     inbox/cleared         stretches of numbers that nobody wants processed (`Stretches`)
+#     inbox/cleared         stretches of numbers that nobody wants processed
 #     inbox/begun/NUMBER    that an attempt has begun, and what becomes of it if its process ends
 #     inbox/tries/NUMBER    how often one has failed so far, and when it may be tried again
 #     inbox/aside/NUMBER    one that failed too often

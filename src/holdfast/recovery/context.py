@@ -116,7 +116,7 @@ def interrupted(handle: LineHandle) -> Iterator[str]:
 ANY = ""
 """In a mapping of orders: failures of every kind that it does not name."""
 Strategy = Callable[["Context"], Any]
-"""Gives a `Target`, or raises `Unfit`, which says why there is none; may be async."""
+"""Gives a `RecoveryTarget`, or raises `UnfitTarget`, which says why there is none; may be async."""
 StepFunction = Callable[["Context", Mapping[str, Any]], Any]
 """A type of step: what it returns is kept as its result (a mapping, or None); may be async."""
 
