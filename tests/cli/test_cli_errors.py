@@ -102,6 +102,9 @@ def test_a_slip_of_the_pen(cli: Cli) -> None:
         ("checkpoint ls", "list"),
         ("agent verify", "holdfast verify"),
         ("rollback agent:7", "restore"),
+        ("get agent:7 plan", "key get"),
+        ("ls agent:7", "key list"),
+        ("rotate", "keyring rotate"),
     ):
         assert f"Did you mean {meant!r}?" in cli(slip).err, slip
 

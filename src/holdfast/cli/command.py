@@ -147,6 +147,7 @@ Function = Callable[..., Any]
 SAME = {"run": "create", "make": "create", "new": "create", "ls": "list", "check": "verify"}
 SAME |= {"rm": "delete", "remove": "delete", "history": "log"}
 SAME |= {"rollback": "restore", "status": "doctor", "health": "doctor"}
+SAME |= {"cat": "get", "dump": "show", "snapshot": "checkpoint"}
 """Words that other programs have for commands of ours."""
 _pass_session = click.make_pass_decorator(Session, ensure=True)
 
@@ -250,11 +251,20 @@ class Group(Command, click.Group):
             # By another word for it, here or of the program itself, else by closeness.
             meant = [one for one in (SAME.get(word),) if one in known]
             meant += [f"holdfast {one}" for one in (SAME.get(word), word) if one in top]
+            if ctx is root and not meant:  # a verb without its noun
+                meant = [*self._verbs(ctx, word), *self._verbs(ctx, SAME.get(word, ""))]
             meant += get_close_matches(word, known, 1)
             if not meant:
                 raise
             text = f"No such command {word!r}. Did you mean {meant[0]!r}?"
             raise click.UsageError(text, ctx) from error
+
+    def _verbs(self, ctx: click.Context, verb: str) -> list[str]:
+        """The nouns that have a verb, each with it; those of keys first, for they are most used."""
+        nouns = sorted(self.list_commands(ctx), key=lambda name: name != "key")
+        made = ((name, self.get_command(ctx, name)) for name in nouns)
+        found = (name for name, one in made if isinstance(one, Group) and verb in one.commands)
+        return [f"{name} {verb}" for name in found]
 
 
 def home_of(said: str) -> str:
