@@ -15,7 +15,7 @@ from pathlib import Path
 from holdfast import sync
 from holdfast.errors import HoldfastError, LeaseHeldError, MissingError
 from holdfast.recovery import run as running
-from holdfast.recovery.failures import FAILURES
+from holdfast.recovery.failure_kinds import FAILURES
 from holdfast.recovery.report import RecoveryReport
 from holdfast.storage import open_storage
 from holdfast.storage.contract import Batch

@@ -27,7 +27,7 @@ from typing import Any
 
 from holdfast import sync
 from holdfast.errors import HoldfastError, RecoveryFailedError, StateIntegrityError
-from holdfast.recovery.failures import DAMAGED, FAILURES
+from holdfast.recovery.failure_kinds import DAMAGED, FAILURES
 from holdfast.recovery.procedure import Procedure
 from holdfast.recovery.report import RecoveryReport
 from holdfast.recovery.steps import STEPS

@@ -511,7 +511,7 @@ def test_packages_above_use_the_door_of_the_store() -> None:
 # What the store itself keeps in a scope; all else below `$` is of features, which declare it.
 OWN_KEYS = ("$declared", "$lookup", "$terms", "$told")
 FEATURE_KEY = re.compile(r"""["'`](\$[a-z]+)(?=["'`/])""")
-TAGS = "holdfast.store.tree.json"  # in which `$` marks what plain JSON has no word for
+TAGS = "holdfast.store.tree.json_values"  # in which `$` marks what plain JSON has no word for
 
 
 def features_in_the_store(sources: Sources) -> list[str]:

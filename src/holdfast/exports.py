@@ -26,7 +26,7 @@ OWNERS = (
     "holdfast.access.grants",
     "holdfast.agents.agent_keys",
     "holdfast.hooks.hook_events",
-    "holdfast.recovery.failures",
+    "holdfast.recovery.failure_kinds",
     "holdfast.runtime.runtime_records",
     "holdfast.schemas.schema",
     "holdfast.integrations",

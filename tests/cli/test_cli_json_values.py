@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from holdfast.errors import InvalidValueError
 from holdfast.seal.codec import Typed
 from holdfast.store.tree.difference import same
-from holdfast.store.tree.json import SAFE, dumps, loads
+from holdfast.store.tree.json_values import SAFE, dumps, loads
 
 ZONES = st.one_of(
     st.just(UTC),

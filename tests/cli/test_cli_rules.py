@@ -8,7 +8,7 @@ from cli_kit import Cli
 
 from holdfast import Ephemeral, Sticky, sync
 from holdfast.store.names.items import LongValue
-from holdfast.store.tree import json
+from holdfast.store.tree import json_values
 
 
 def test_restore_names_what_it_left_alone(tmp_path: Path, cli: Cli) -> None:
@@ -46,5 +46,5 @@ def test_merge_names_what_it_left_alone(tmp_path: Path, cli: Cli) -> None:
 
 
 def test_long_values_are_shown_by_their_size() -> None:
-    found = json.tagged({"film": LongValue(300 << 20, "ab")})
+    found = json_values.tagged({"film": LongValue(300 << 20, "ab")})
     assert found == {"film": {"$long": {"bytes": 300 << 20, "hash": "ab"}}}

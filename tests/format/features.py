@@ -32,7 +32,7 @@ from holdfast.agents import (
     Task,
 )
 from holdfast.checkpoints import Condition, Policy, PolicyRetention
-from holdfast.recovery.failures import AgentFailure
+from holdfast.recovery.failure_kinds import AgentFailure
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.watchdog import Sighting, Sightings
 from holdfast.store.inner import Finding, handle_of

@@ -15,7 +15,7 @@ from holdfast.agents import Task
 from holdfast.checkpoints import restore_request as partial
 from holdfast.checkpoints.restore_request import Bringing
 from holdfast.errors import RecoveryFailedError, ScopeErasedError, ScopeNotFoundError
-from holdfast.recovery.failures import FAILURES
+from holdfast.recovery.failure_kinds import FAILURES
 
 
 @pytest.fixture

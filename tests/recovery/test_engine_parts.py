@@ -21,7 +21,7 @@ from holdfast.errors import (
     RecoveryFailedError,
 )
 from holdfast.recovery import AgentFailure, Procedure, RecoveryStep
-from holdfast.recovery.failures import CORRUPTION, FAILURES, SEVERITIES, found_failure
+from holdfast.recovery.failure_kinds import CORRUPTION, FAILURES, SEVERITIES, found_failure
 from holdfast.recovery.strategies import STRATEGIES
 from holdfast.store.proof.verify_report import Finding
 

@@ -17,7 +17,7 @@ import holdfast
 from holdfast import Classed, Sticky, Typed, sync
 from holdfast.errors import InvalidInputError
 from holdfast.seal.codec import Unbuilt
-from holdfast.store.tree.json import loads, write
+from holdfast.store.tree.json_values import loads, write
 from holdfast.sync.checkpoints import export_checkpoint, import_checkpoint
 
 VALUES: dict[str, Any] = {

@@ -19,7 +19,7 @@ from holdfast.errors import HoldfastError, PrunedError, StillNeededError
 from holdfast.store.inner import mark_key
 from holdfast.store.names.items import Hold
 from holdfast.store.rules.gates import Operation
-from holdfast.store.rules.reasons import REASONS
+from holdfast.store.rules.hold_reasons import REASONS
 from holdfast.sync.checkpoints import Checkpoints, Retention
 
 TABLE = {

@@ -38,7 +38,7 @@ from holdfast.store.inner import (
     LineHandle,
     StoreHandle,
     core_of,
-    json,
+    json_values,
     look,
     moment,
     running_lease,
@@ -278,7 +278,7 @@ class Agents:
         if damaged := {one.id: one.damage for one in found if one.damage}:
             document["damaged"] = damaged
             log.warning("identities that cannot be read are left out: %s", ", ".join(damaged))
-        text = json.dumps(document, indent=2)
+        text = json_values.dumps(document, indent=2)
         write_whole(path, [text.encode(), b"\n"])
         return len(agents)
 
@@ -293,7 +293,7 @@ class Agents:
         if len(data) > LARGEST_FILE:
             raise InvalidInputError(f"{path} is larger than {LARGEST_FILE >> 20} MiB")
         try:
-            found = msgspec.convert(json.loads(data.decode()), _File)
+            found = msgspec.convert(json_values.loads(data.decode()), _File)
         except (msgspec.ValidationError, UnicodeDecodeError, InvalidValueError):
             raise InvalidInputError(
                 f"{path} is no file of identities; `export_identities` writes such"

@@ -30,7 +30,7 @@ from holdfast.store.inner import (
     exact,
     handle_of,
     has_sealed,
-    json,
+    json_values,
     own_step,
 )
 
@@ -271,7 +271,7 @@ class Orphan:
             if self.effect.result_lost:
                 return Answer(LOST, True)
             result = self.effect.result
-            return Answer(result if isinstance(result, str) else json.dumps(result), False)
+            return Answer(result if isinstance(result, str) else json_values.dumps(result), False)
         return Answer(NOT_DONE if status == "planned" else UNKNOWN, True)
 
 

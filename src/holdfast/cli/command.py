@@ -347,12 +347,12 @@ def imported(text: str, what: str) -> Any:
 
 def values_named(given: Iterable[str], option: str) -> dict[str, Any]:
     """Values by their names, of an option that takes NAME=JSON."""
-    from holdfast.store.inner import json
+    from holdfast.store.inner import json_values
 
     found: dict[str, Any] = {}
     for name, equal, value in (one.partition("=") for one in given):
         try:
-            found[name] = json.loads(value if equal else "")
+            found[name] = json_values.loads(value if equal else "")
         except InvalidInputError:
             text = f"{name}{equal}{value}"
             raise InvalidInputError(

@@ -69,16 +69,16 @@ def left_alone(keys: Sequence[str]) -> None:
 
 def document(content: Any, *, indent: int | None = 2) -> None:
     """One JSON document; without an indent it is one line."""
-    from holdfast.store.inner import json
+    from holdfast.store.inner import json_values
 
-    click.echo(json.write(content, indent=indent))
+    click.echo(json_values.write(content, indent=indent))
 
 
 def value(content: Any) -> None:
     """A value, or something else in tagged form, for people and pipes."""
-    from holdfast.store.inner import json
+    from holdfast.store.inner import json_values
 
-    text = json.write(content, indent=2)
+    text = json_values.write(content, indent=2)
     if coloured():
         text = _PART.sub(lambda part: click.style(part[0], fg=_COLOURS[part.lastgroup or ""]), text)
     echo(text)
@@ -135,7 +135,7 @@ def cell(content: Any) -> str:
 
 def changes(diff: Diff, text: Callable[[Any], str] | None = None, width: int = 80) -> None:
     """A diff, a coloured line for each change; `text` writes a value."""
-    from holdfast.store.inner import contrasted, json
+    from holdfast.store.inner import contrasted, json_values
 
     if not diff:
         say(f"no difference between {diff.before} and {diff.after}")
@@ -146,7 +146,7 @@ def changes(diff: Diff, text: Callable[[Any], str] | None = None, width: int = 8
         sign, colour = _SIGNS[change.kind]
         sides = [change.before] if change.kind != "added" else []
         sides += [change.after] if change.kind != "removed" else []
-        shown = contrasted([(text or json.dumps)(side) for side in sides], width)
+        shown = contrasted([(text or json_values.dumps)(side) for side in sides], width)
         say(f"{sign} {change.path}: {' → '.join(shown)}", fg=colour)
     if diff.omitted:
         say(f"… and {diff.omitted} more")

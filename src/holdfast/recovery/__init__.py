@@ -3,7 +3,7 @@
 Glossary of this layer:
 
 - **Failure**: what went wrong with an agent, as data: a kind, how grave it is, what is known
-  (`failures`).
+  (`failure_kinds`).
 - **Procedure**: the steps that answer a failure, as data (`procedure`): what is done, in
   which order, how long it may take, what is checked at the end, how it is undone.
 - **Step type**: what one step does (`steps`); users register their own.
@@ -28,7 +28,7 @@ from holdfast.exports import lazy, names_of
 
 HOMES = {
     "holdfast.recovery.boot_recovery": "BootItem BootReport boot",
-    "holdfast.recovery.failures": "AgentFailure",
+    "holdfast.recovery.failure_kinds": "AgentFailure",
     "holdfast.recovery.heal": "Healed",
     "holdfast.recovery.health": "Health HealthConcern",
     "holdfast.recovery.procedure": "Procedure RecoveryStep",

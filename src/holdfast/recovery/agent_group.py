@@ -25,10 +25,10 @@ from holdfast.checkpoints.checkpoint_group import Group, group_of
 from holdfast.checkpoints.locate import Lineage, candidates
 from holdfast.checkpoints.request import Locator
 from holdfast.errors import CheckpointNotFoundError, InvalidInputError, RecoveryFailedError
-from holdfast.recovery import failures
+from holdfast.recovery import failure_kinds
 from holdfast.recovery.changes_of_others import changes_after, lost_text
 from holdfast.recovery.context import Settings
-from holdfast.recovery.failures import AgentFailure
+from holdfast.recovery.failure_kinds import AgentFailure
 from holdfast.recovery.lost_entries import MAIN
 from holdfast.recovery.procedure import LOCATE, RESTORE, Procedure
 from holdfast.recovery.records import (
@@ -211,7 +211,7 @@ class Together:
     ) -> None:
         """One commit: all of them, their inboxes, and the end of the recovery."""
         begun = time.monotonic()
-        strategy = failures.NAMED if self._failure.point is not None else failures.NEWEST
+        strategy = failure_kinds.NAMED if self._failure.point is not None else failure_kinds.NEWEST
         plans: list[Any] = []
         for record in records:
             handle, (timeline, sequence) = self._lines[record.agent], points[record.agent]

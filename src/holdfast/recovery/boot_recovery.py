@@ -28,9 +28,9 @@ from holdfast.errors import (
     StateIntegrityError,
     StoreClosedError,
 )
-from holdfast.recovery import failures
+from holdfast.recovery import failure_kinds
 from holdfast.recovery.context import Machines, interrupted, machines_on_loop
-from holdfast.recovery.failures import AgentFailure, log
+from holdfast.recovery.failure_kinds import AgentFailure, log
 from holdfast.recovery.heal import damage_of
 from holdfast.recovery.records import (
     ROLLED_BACK,
@@ -64,7 +64,11 @@ from holdfast.store.names.threads import called, safe_point
 from holdfast.store.state import State
 from holdfast.store.store import Store
 
-_METHODS = {failures.NOTHING: "primary", failures.COPY: "backup", failures.DEFAULTS: "default"}
+_METHODS = {
+    failure_kinds.NOTHING: "primary",
+    failure_kinds.COPY: "backup",
+    failure_kinds.DEFAULTS: "default",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from holdfast.errors import (
     StoreClosedError,
     Unavailable,
 )
-from holdfast.recovery import failures
-from holdfast.recovery.failures import AgentFailure, log
+from holdfast.recovery import failure_kinds
+from holdfast.recovery.failure_kinds import AgentFailure, log
 from holdfast.recovery.records import Record, RecoveryStepResult
 from holdfast.store.inner import Core, LineHandle, StoreHandle, handle_of
 from holdfast.store.names.arguments import check_function, check_text, listed
@@ -225,10 +225,10 @@ class Context:
         without a word. Else what the step's `action` says, what is pinned, or what answers the
         failure.
         """
-        asked = [failures.NAMED] if self.failure.point is not None else []
-        asked += [failures.TIME] if self.failure.at is not None else []
+        asked = [failure_kinds.NAMED] if self.failure.point is not None else []
+        asked += [failure_kinds.TIME] if self.failure.at is not None else []
         kind = self.failure.kind
-        known = self.settings.pinned(kind) or failures.kind_of(kind).strategies
+        known = self.settings.pinned(kind) or failure_kinds.kind_of(kind).strategies
         return tuple(asked or action.get("strategies", ()) or known)
 
     def had(self, type: str) -> Mapping[str, Any] | None:

@@ -26,7 +26,7 @@ from holdfast.errors import (
     ScopeNotFoundError,
     StateIntegrityError,
 )
-from holdfast.recovery.failures import DAMAGED, AgentFailure, grouped
+from holdfast.recovery.failure_kinds import DAMAGED, AgentFailure, grouped
 from holdfast.recovery.lost_entries import Tails, tail_text
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import Tail, notices_scope

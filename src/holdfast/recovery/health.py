@@ -21,7 +21,7 @@ from holdfast.agents.handover import Handovers
 from holdfast.agents.machines.machine_records import MachineBook, machines_of
 from holdfast.checkpoints.retention import Retention
 from holdfast.errors import MissingError, StateIntegrityError
-from holdfast.recovery.failures import grouped
+from holdfast.recovery.failure_kinds import grouped
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import FAILED, ROLLED_BACK, RUNNING, Records, every_scope, is_own
 from holdfast.recovery.setup.alerts import firing

@@ -18,7 +18,7 @@ from holdfast.checkpoints.request import CheckpointRequest
 from holdfast.checkpoints.restore_request import put_together
 from holdfast.errors import PrunedError, ScopeNotFoundError, StateIntegrityError
 from holdfast.recovery.changes_of_others import entry_rows, some
-from holdfast.recovery.failures import DAMAGED, AgentFailure, log
+from holdfast.recovery.failure_kinds import DAMAGED, AgentFailure, log
 from holdfast.recovery.records import Tail
 from holdfast.store.inner import (
     CHECKPOINT,

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from holdfast.errors import MissingError, StateIntegrityError
-from holdfast.recovery.failures import OWNED, log
+from holdfast.recovery.failure_kinds import OWNED, log
 from holdfast.recovery.records import book_of
 from holdfast.store.inner import BookPage, Finding, StoreHandle, moment
 from holdfast.store.names.arguments import check_text

@@ -31,7 +31,7 @@ from holdfast.errors import (
     ScopeNotFoundError,
     StateIntegrityError,
 )
-from holdfast.recovery.failures import KEPT_PROCEDURES, OWNED, PREFIX, AgentFailure, log
+from holdfast.recovery.failure_kinds import KEPT_PROCEDURES, OWNED, PREFIX, AgentFailure, log
 from holdfast.recovery.procedure import Procedure
 from holdfast.store.inner import (
     RECOVERIES,

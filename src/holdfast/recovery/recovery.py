@@ -36,7 +36,7 @@ from holdfast.recovery.context import (
     Strategy,
     machines_on_loop,
 )
-from holdfast.recovery.failures import (
+from holdfast.recovery.failure_kinds import (
     KEPT_ALERTS,
     KEPT_PROCEDURES,
     NOTHING,

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.recovery.changes_of_others import together
-from holdfast.recovery.failures import COPY, DEFAULTS, OWNED, AgentFailure
+from holdfast.recovery.failure_kinds import COPY, DEFAULTS, OWNED, AgentFailure
 from holdfast.recovery.lost_entries import MAIN, tail_text
 from holdfast.recovery.procedure import Procedure
 from holdfast.recovery.records import (

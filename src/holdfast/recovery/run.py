@@ -31,7 +31,7 @@ from holdfast.errors import (
 )
 from holdfast.recovery.changes_of_others import changed_since, some
 from holdfast.recovery.context import Context, StepFunction
-from holdfast.recovery.failures import log
+from holdfast.recovery.failure_kinds import log
 from holdfast.recovery.lost_entries import tell_tail
 from holdfast.recovery.procedure import ROLLBACK, Procedure, RecoveryStep
 from holdfast.recovery.records import (

@@ -19,7 +19,7 @@ from holdfast.errors import (
     LeaseLostError,
     StoreClosedError,
 )
-from holdfast.recovery.failures import grouped, log
+from holdfast.recovery.failure_kinds import grouped, log
 from holdfast.recovery.heal import Healed, check_copies, heal_all
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import book_of, given_core, notices_scope

@@ -31,7 +31,7 @@ from holdfast.errors import (
     StateIntegrityError,
     Unavailable,
 )
-from holdfast.recovery import failures
+from holdfast.recovery import failure_kinds
 from holdfast.recovery.changes_of_others import (
     first_of_others,
     lost_text,
@@ -40,7 +40,7 @@ from holdfast.recovery.changes_of_others import (
     together,
 )
 from holdfast.recovery.context import Context, StepFunction
-from holdfast.recovery.failures import LAST
+from holdfast.recovery.failure_kinds import LAST
 from holdfast.recovery.heal import BUDGET, copies_of, is_called_for, set_aside
 from holdfast.recovery.lost_entries import MOST_NAMED, Salvage, Tails, sticky_replayed
 from holdfast.recovery.procedure import Procedure
@@ -152,7 +152,7 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
     """Return to the state that was found, but for tasks that were handed over since."""
     del action
     target = _located(context)
-    if target.strategy == failures.NOTHING:
+    if target.strategy == failure_kinds.NOTHING:
         return {"restored": None, "lost": "nothing"}
     context.record.flush()
     reason = f"recovery {context.record.id}"
@@ -161,7 +161,7 @@ def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]
     more: dict[str, Any] = {"damaged_keys": damaged[:MOST_NAMED]} if damaged else {}
     if target.copy is not None:
         entry, backup = _from_copy(context, target, reason)
-    elif target.strategy == failures.DEFAULTS:
+    elif target.strategy == failure_kinds.DEFAULTS:
         entry, backup = _defaults(context, reason, damaged)
     elif target.keys:  # damaged keys, sticky ones too, get what they held at the point
         handle, timeline = context.handle, target.point.rpartition("@")[0]
@@ -221,7 +221,7 @@ def _lost(context: Context, target: RecoveryTarget, damaged: list[str]) -> str:
 
 def losing_by(context: Context, target: RecoveryTarget) -> str:
     """What returning to a state would lose, before anything is done."""
-    unchanged = target.strategy == failures.NOTHING
+    unchanged = target.strategy == failure_kinds.NOTHING
     return target.lost if unchanged else _lost(context, target, _damaged_sticky(context))
 
 

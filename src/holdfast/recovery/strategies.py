@@ -40,7 +40,7 @@ from holdfast.errors import (
     StoreClosedError,
     Unavailable,
 )
-from holdfast.recovery import failures
+from holdfast.recovery import failure_kinds
 from holdfast.recovery.changes_of_others import (
     CHECK,
     WHOLE,
@@ -51,7 +51,7 @@ from holdfast.recovery.changes_of_others import (
     together,
 )
 from holdfast.recovery.context import Context
-from holdfast.recovery.failures import DEFAULTS, LAST, NOTHING
+from holdfast.recovery.failure_kinds import DEFAULTS, LAST, NOTHING
 from holdfast.recovery.lost_entries import MAIN, Salvage
 from holdfast.recovery.records import stays_erased
 from holdfast.store.inner import (
@@ -264,7 +264,7 @@ def _check_not_barred(context: Context, strategy: str, point: str, copy: int | N
     """
     own = context.strategies.get(strategy) is not STRATEGIES.get(strategy)
     for one in context.barred(strategy):
-        if own or strategy == failures.NOTHING or (point, copy) == (one["point"], one["copy"]):
+        if own or strategy == failure_kinds.NOTHING or (point, copy) == (one["point"], one["copy"]):
             raise UnfitTarget(f"{one['point'] or 'its state'}: {one['why']}")
 
 
@@ -395,7 +395,9 @@ def _whole(context: Context, strategy: str, timeline: str, sequence: int) -> Rec
 
 def as_it_is(context: Context) -> RecoveryTarget:
     """The newest state."""
-    return _whole(context, failures.NOTHING, context.handle.timeline, newest_of(context.handle))
+    return _whole(
+        context, failure_kinds.NOTHING, context.handle.timeline, newest_of(context.handle)
+    )
 
 
 def named(context: Context) -> RecoveryTarget:
@@ -403,7 +405,7 @@ def named(context: Context) -> RecoveryTarget:
     if context.failure.point is None:
         raise UnfitTarget("nobody named a point")
     return _whole(
-        context, failures.NAMED, *context.handle.history.points.find(context.failure.point)
+        context, failure_kinds.NAMED, *context.handle.history.points.find(context.failure.point)
     )
 
 
@@ -411,7 +413,9 @@ def point_in_time(context: Context) -> RecoveryTarget:
     """What was there at the time that the failure names."""
     if context.failure.at is None:
         raise UnfitTarget("nobody named a time")
-    return _whole(context, failures.TIME, *context.handle.history.points.find(context.failure.at))
+    return _whole(
+        context, failure_kinds.TIME, *context.handle.history.points.find(context.failure.at)
+    )
 
 
 def _valid_checkpoints(context: Context, strategy: str) -> Iterator[int]:
@@ -444,13 +448,13 @@ def _none_left(
 def newest_valid(context: Context) -> RecoveryTarget:
     """The newest checkpoint that is whole, and that no check refuses."""
     handle, refused = context.handle, []
-    for sequence in _valid_checkpoints(context, failures.NEWEST):
+    for sequence in _valid_checkpoints(context, failure_kinds.NEWEST):
         point = f"{handle.timeline}@{sequence}"
         why = refused_at(context, handle, handle.timeline, sequence)
         if why is None:
-            return RecoveryTarget(failures.NEWEST, point, _after(context, sequence))
+            return RecoveryTarget(failure_kinds.NEWEST, point, _after(context, sequence))
         refused.append(f"{point}: {why}")
-    raise _none_left(context, failures.NEWEST, NO_CHECKPOINT, refused)
+    raise _none_left(context, failure_kinds.NEWEST, NO_CHECKPOINT, refused)
 
 
 def keys(context: Context) -> RecoveryTarget:
@@ -464,15 +468,15 @@ def keys(context: Context) -> RecoveryTarget:
     newest = handle.history.points.view(handle.timeline, head)
     damaged = sorted(damaged_keys(newest))
     if not damaged:
-        raise _none_left(context, failures.KEYS, "no key of the newest state is damaged")
-    for sequence in _valid_checkpoints(context, failures.KEYS):
+        raise _none_left(context, failure_kinds.KEYS, "no key of the newest state is damaged")
+    for sequence in _valid_checkpoints(context, failure_kinds.KEYS):
         point = f"{handle.timeline}@{sequence}"
         salvage, back = replayed_keys(handle, sequence, head, damaged)
         mixed = Timeline(newest.ledger, newest.number)
         mixed.take_over(newest)
         mixed.overlay = newest.overlay | {key: salvage.line.slot(key) for key in damaged}
         replay = head
-        if context.barred(failures.KEYS) or refused_at(
+        if context.barred(failure_kinds.KEYS) or refused_at(
             context, handle, handle.timeline, head, mixed
         ):
             replay, back = 0, damaged
@@ -482,8 +486,8 @@ def keys(context: Context) -> RecoveryTarget:
             count = sum(made.changes[key] for key in back) + len(made.lost)
             text = f"{count} changes of {len(back)} keys since {point}: {some(back)}"
             lost = together(lost, text)
-        return RecoveryTarget(failures.KEYS, point, lost, tuple(damaged), replay=replay)
-    raise _none_left(context, failures.KEYS, NO_CHECKPOINT)
+        return RecoveryTarget(failure_kinds.KEYS, point, lost, tuple(damaged), replay=replay)
+    raise _none_left(context, failure_kinds.KEYS, NO_CHECKPOINT)
 
 
 def replayed_keys(
@@ -512,7 +516,7 @@ def journal(context: Context) -> RecoveryTarget:
     """
     handle = context.handle
     head = min(newest_of(handle), context.first_head())
-    low = next(_valid_checkpoints(context, failures.JOURNAL), 0)
+    low = next(_valid_checkpoints(context, failure_kinds.JOURNAL), 0)
     high = head + 1
     floor = handle.history.points.line().floor.sequence
     if low < floor and _is_whole(handle, floor):
@@ -533,10 +537,10 @@ def journal(context: Context) -> RecoveryTarget:
             "all of the newest state can be read, and that is the one that makes no sense"
         )
     point = f"{handle.timeline}@{low}"
-    _check_not_barred(context, failures.JOURNAL, point)
+    _check_not_barred(context, failure_kinds.JOURNAL, point)
     if last <= low:
         _accepted(context, handle, handle.timeline, low)
-    return RecoveryTarget(failures.JOURNAL, point, lost, replay=last if last > low else 0)
+    return RecoveryTarget(failure_kinds.JOURNAL, point, lost, replay=last if last > low else 0)
 
 
 def written_at(handle: LineHandle) -> float:
@@ -570,7 +574,7 @@ def copy(context: Context) -> RecoveryTarget:
             foreign = other.ring is not None and other.lineage != context.store.core.lineage
             if foreign and (other.storage.scan(b"U", b"V", limit=1) or any(other.subjects.cells())):
                 raise UnfitTarget("what it seals for subjects opens with its own ring alone")
-            _check_not_barred(context, failures.COPY, f"{MAIN}@{sequence}", number)
+            _check_not_barred(context, failure_kinds.COPY, f"{MAIN}@{sequence}", number)
             if _keeps_more(context, there, sequence):
                 raise UnfitTarget("all that it has is here")
             _accepted(context, there, MAIN, sequence)
@@ -586,17 +590,17 @@ def copy(context: Context) -> RecoveryTarget:
     there = StoreHandle(core_of(context.copies[-place])).line(context.agent)
     ours = _is_ours(context.handle, there, sequence)
     lost = _after(context, sequence) if ours else COPY_LACKS
-    return RecoveryTarget(failures.COPY, f"main@{sequence}", lost, copy=-place)
+    return RecoveryTarget(failure_kinds.COPY, f"main@{sequence}", lost, copy=-place)
 
 
 def _is_suspect(context: Context) -> bool:
     """Whether the failure is one of the state itself, though all of it may be read."""
-    return failures.kind_of(context.failure.kind).strategies[0] == failures.NEWEST
+    return failure_kinds.kind_of(context.failure.kind).strategies[0] == failure_kinds.NEWEST
 
 
 def _keeps_more(context: Context, there: LineHandle, sequence: int) -> bool:
     """Whether our own state can be read and kept, and goes on from the newest entry of a copy."""
-    own = {failures.NOTHING, failures.JOURNAL} & set(context.order({}))
+    own = {failure_kinds.NOTHING, failure_kinds.JOURNAL} & set(context.order({}))
     suspect = _is_suspect(context) or context.barred()
     handle = context.handle
     if not own or suspect or is_empty(handle) or unreadable(handle) is not None:
@@ -625,22 +629,22 @@ def defaults(context: Context) -> RecoveryTarget:
     """An empty state with the defaults that were given."""
     if context.defaults is None:
         raise UnfitTarget("no defaults were given")
-    _check_not_barred(context, failures.DEFAULTS, "")
+    _check_not_barred(context, failure_kinds.DEFAULTS, "")
     head = context.handle.place()[2]  # raises if nothing can be written
     if not context.defaults and not head:
         raise UnfitTarget("the defaults are empty: with those there is nothing to begin with")
     return RecoveryTarget(
-        failures.DEFAULTS, "", "everything but sticky keys and what is in the history"
+        failure_kinds.DEFAULTS, "", "everything but sticky keys and what is in the history"
     )
 
 
 STRATEGIES: dict[str, Callable[[Context], RecoveryTarget]] = {
-    failures.NOTHING: as_it_is,
-    failures.NAMED: named,
-    failures.TIME: point_in_time,
-    failures.KEYS: keys,
-    failures.JOURNAL: journal,
-    failures.NEWEST: newest_valid,
-    failures.COPY: copy,
-    failures.DEFAULTS: defaults,
+    failure_kinds.NOTHING: as_it_is,
+    failure_kinds.NAMED: named,
+    failure_kinds.TIME: point_in_time,
+    failure_kinds.KEYS: keys,
+    failure_kinds.JOURNAL: journal,
+    failure_kinds.NEWEST: newest_valid,
+    failure_kinds.COPY: copy,
+    failure_kinds.DEFAULTS: defaults,
 }

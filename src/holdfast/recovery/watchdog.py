@@ -33,7 +33,7 @@ from holdfast.errors import (
     StateIntegrityError,
     StoreClosedError,
 )
-from holdfast.recovery.failures import (
+from holdfast.recovery.failure_kinds import (
     DAMAGED,
     PREFIX,
     SIGHTINGS,

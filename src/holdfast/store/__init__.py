@@ -18,13 +18,13 @@ index of references says which values are current.
 - **Change** (`commit.change`): what a caller asks for; the entry is what became of it.
 - **Committer** (`commit.group`): puts all changes waiting at one moment into one storage
   commit.
-- **Tagged JSON** (`tree.json`): values that plain JSON would change, so that they come back.
+- **Tagged JSON** (`tree.json_values`): values that plain JSON would change, so that they come back.
 - **Gate** (`rules.gates`): what stands in front of and behind every change.
 - **Owned** (`rules.owned`): which keys a feature has, and what becomes of them: the one table that
   restore, merge, revert, copies, prune and recovery read. The store itself knows no feature.
 - **Book** (`store.book`): the records of a feature in one state, read and written by steps.
-- **Reason** (`rules.reasons`): why something is kept; **need** (`upkeep.holds`): what is kept so,
-  asked for by all that remove.
+- **Reason** (`rules.hold_reasons`): why something is kept; **need** (`upkeep.holds`): what is kept
+  so, asked for by all that remove.
 - **Meter** (`names.meter`): what an open store counts and times.
 - **Feed** (`journal.feed`): which entries were committed, in lanes, gap-free.
 

@@ -86,14 +86,14 @@ HOMES = {
     "holdfast.store.rules.keep": "kept_past trim_of",
     "holdfast.store.rules.owned": "TABLE Owned",
     "holdfast.store.rules.lookup": "BUILT TERMS Lookup count_keys derived encode_term",
-    "holdfast.store.rules.reasons": "REASONS RESTART RETENTION",
+    "holdfast.store.rules.hold_reasons": "REASONS RESTART RETENTION",
     "holdfast.store.rules.sticky": "Sticky apart sticky_along sticky_prefixes",
     "holdfast.store.rules.subjects": "Kept has_sealed",
-    "holdfast.store.tree": "json refs",
+    "holdfast.store.tree": "json_values refs",
     "holdfast.store.tree.difference": (
         "DELETED MISSING Diff Difference contrasted identity masked_changes same tree_changes"
     ),
-    "holdfast.store.tree.json": "dumps tagged write",
+    "holdfast.store.tree.json_values": "dumps tagged write",
     "holdfast.store.tree.refs": "WHOLE",
     "holdfast.store.tree.split": "Atom",
     "holdfast.store.tree.tree": "Node Trees",

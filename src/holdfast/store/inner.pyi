@@ -171,6 +171,9 @@ from holdfast.store.rules.gates import GateReading as GateReading
 from holdfast.store.rules.gates import GateRequest as GateRequest
 from holdfast.store.rules.gates import Gates as Gates
 from holdfast.store.rules.gates import Operation as Operation
+from holdfast.store.rules.hold_reasons import REASONS as REASONS
+from holdfast.store.rules.hold_reasons import RESTART as RESTART
+from holdfast.store.rules.hold_reasons import RETENTION as RETENTION
 from holdfast.store.rules.keep import kept_past as kept_past
 from holdfast.store.rules.keep import trim_of as trim_of
 from holdfast.store.rules.lookup import BUILT as BUILT
@@ -181,9 +184,6 @@ from holdfast.store.rules.lookup import derived as derived
 from holdfast.store.rules.lookup import encode_term as encode_term
 from holdfast.store.rules.owned import TABLE as TABLE
 from holdfast.store.rules.owned import Owned as Owned
-from holdfast.store.rules.reasons import REASONS as REASONS
-from holdfast.store.rules.reasons import RESTART as RESTART
-from holdfast.store.rules.reasons import RETENTION as RETENTION
 from holdfast.store.rules.sticky import Sticky as Sticky
 from holdfast.store.rules.sticky import apart as apart
 from holdfast.store.rules.sticky import sticky_along as sticky_along
@@ -194,7 +194,7 @@ from holdfast.store.state import View as View
 from holdfast.store.state_async import View as AsyncView
 from holdfast.store.store import Store as Store
 from holdfast.store.store_async import Store as AsyncStore
-from holdfast.store.tree import json as json
+from holdfast.store.tree import json_values as json_values
 from holdfast.store.tree import refs as refs
 from holdfast.store.tree.difference import DELETED as DELETED
 from holdfast.store.tree.difference import MISSING as MISSING
@@ -205,9 +205,9 @@ from holdfast.store.tree.difference import identity as identity
 from holdfast.store.tree.difference import masked_changes as masked_changes
 from holdfast.store.tree.difference import same as same
 from holdfast.store.tree.difference import tree_changes as tree_changes
-from holdfast.store.tree.json import dumps as dumps
-from holdfast.store.tree.json import tagged as tagged
-from holdfast.store.tree.json import write as write
+from holdfast.store.tree.json_values import dumps as dumps
+from holdfast.store.tree.json_values import tagged as tagged
+from holdfast.store.tree.json_values import write as write
 from holdfast.store.tree.refs import WHOLE as WHOLE
 from holdfast.store.tree.split import Atom as Atom
 from holdfast.store.tree.tree import Node as Node

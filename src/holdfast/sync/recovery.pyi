@@ -3,7 +3,7 @@
 from holdfast.recovery.boot_recovery import BootItem as BootItem
 from holdfast.recovery.boot_recovery import BootReport as BootReport
 from holdfast.recovery.boot_recovery import boot as boot
-from holdfast.recovery.failures import AgentFailure as AgentFailure
+from holdfast.recovery.failure_kinds import AgentFailure as AgentFailure
 from holdfast.recovery.heal import Healed as Healed
 from holdfast.recovery.health import Health as Health
 from holdfast.recovery.health import HealthConcern as HealthConcern

@@ -5,5 +5,5 @@
 - **Snapshot**, **transition**, **intent**: what is kept: where a machine is, what was tried, what
   was begun (`machine_records`).
 - **Step**: one transition on its way: what guards and actions are given (`machine_records`).
-- **Machine**: what it does, and its past (`machine`, on the steps of `routines`).
+- **Machine**: what it does, and its past (`machine`, on the steps of `transition`).
 """

@@ -27,7 +27,7 @@ from holdfast.agents.machines.machine_records import (
     wrong_in_log,
     wrong_with,
 )
-from holdfast.agents.machines.routines import Routines, call, refusals
+from holdfast.agents.machines.transition import Routines, call, refusals
 from holdfast.errors import (
     Conflict,
     InvalidInputError,

@@ -39,7 +39,7 @@ from holdfast.errors import (
     StateIntegrityError,
 )
 from holdfast.seal.keys import variable_of
-from holdfast.store.inner import Metrics, Reader, handle_of, json
+from holdfast.store.inner import Metrics, Reader, handle_of, json_values
 from holdfast.store.names.items import MASK
 from holdfast.store.names.scope import Scope
 from holdfast.sync import State, Store
@@ -354,7 +354,7 @@ def settle(
     if len(said) != 1:
         raise InvalidInputError("say how it ended, by one of --done, --repeat and --drop")
     [how] = said
-    given = json.loads(result) if result is not None else None
+    given = json_values.loads(result) if result is not None else None
     scope = agent_scope(agent)
     with session.change(scope) as state:
         settled = Effects(state).settle(name, how, id=id, result=given)
@@ -432,7 +432,7 @@ def _change_mailbox(session: Session, agent: str, what: str, given: dict[str, An
     with session.change(agent_scope(agent), new=what == "send") as state:
         box = Mailbox(state)
         if what == "send":
-            content = json.loads(given["send"])
+            content = json_values.loads(given["send"])
             made: Any = box.send(content, sender=given["sender"], id=given["id_"])
         elif what in ("retry", "remove"):
             made = getattr(box, what)(given[what])

@@ -174,10 +174,10 @@ def _where(conditions: tuple[str, ...]) -> dict[str, Any]:
 
 def _value(text: str) -> Any:
     """JSON, or the text itself where it is none."""
-    from holdfast.store.inner import json
+    from holdfast.store.inner import json_values
 
     try:
-        return json.loads(text)
+        return json_values.loads(text)
     except InvalidValueError:
         return text
 

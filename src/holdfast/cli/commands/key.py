@@ -18,7 +18,7 @@ from holdfast.cli.plain import Value, plain, redacted
 from holdfast.cli.session import Session, is_sensitive, point
 from holdfast.errors import InvalidInputError, MissingError
 from holdfast.seal.codec import ValueLimits
-from holdfast.store.inner import handle_of, json
+from holdfast.store.inner import handle_of, json_values
 from holdfast.store.names.items import MASK
 from holdfast.store.names.whole_files import whole_file
 
@@ -132,7 +132,7 @@ def _read(value: str, text: bool) -> Any:
         value = content.decode()
     except UnicodeDecodeError:
         raise InvalidInputError('the value is not UTF-8; use {"$bytes": …}') from None
-    return value if text else json.loads(value, hint="; for plain text add --text")
+    return value if text else json_values.loads(value, hint="; for plain text add --text")
 
 
 def _write(

@@ -19,7 +19,7 @@ from holdfast.cli.plain import fields_of, plain
 from holdfast.cli.session import Session, point
 from holdfast.errors import InvalidInputError, MissingError, RecoveryFailedError
 from holdfast.recovery.boot_recovery import boot as settle
-from holdfast.recovery.failures import AgentFailure
+from holdfast.recovery.failure_kinds import AgentFailure
 from holdfast.recovery.procedure import BUILT_IN, Procedure
 from holdfast.recovery.records import recovered_agents
 from holdfast.recovery.recovery import Recovery

@@ -13,7 +13,7 @@ from holdfast.cli.command import Group, command, flag
 from holdfast.cli.plain import plain
 from holdfast.cli.session import Session
 from holdfast.errors import HoldfastError, InvalidInputError, LeaseHeldError, RecoveryFailedError
-from holdfast.recovery.failures import found_failure, grouped
+from holdfast.recovery.failure_kinds import found_failure, grouped
 from holdfast.recovery.heal import Healed, copies_of, fill, heal_all, healing
 from holdfast.recovery.lost_entries import Tails
 from holdfast.recovery.quarantine import Quarantine

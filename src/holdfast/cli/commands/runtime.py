@@ -26,7 +26,7 @@ from holdfast.runtime.observations import Observations
 from holdfast.runtime.queue import Queue
 from holdfast.runtime.requests import Requests
 from holdfast.runtime.runtime_records import SUBSCRIPTION
-from holdfast.store.inner import json
+from holdfast.store.inner import json_values
 
 HERE = ("completion:active", "monitor:get_stats")
 """What tells of the memory of a daemon's own process; from outside it would always be empty."""
@@ -150,7 +150,7 @@ def send(session: Session, name: str, data: str | None, scope: str) -> None:
     Entities, queues and observations are those of one scope; the log and the requests are those of
     the store. A daemon at work knows of a subscription from its next start on.
     """
-    given = json.loads(data) if data is not None else {}
+    given = json_values.loads(data) if data is not None else {}
     if not isinstance(given, dict):
         raise InvalidInputError(f"{name} takes an object of parameters")
     if name in HERE:

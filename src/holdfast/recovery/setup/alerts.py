@@ -28,7 +28,7 @@ from msgspec.structs import asdict
 
 from holdfast.agents.mailbox import Mailbox
 from holdfast.errors import HoldfastError, InvalidInputError
-from holdfast.recovery.failures import KEPT_ALERTS, log
+from holdfast.recovery.failure_kinds import KEPT_ALERTS, log
 from holdfast.recovery.records import RecoveryNotice, deliver, notices_scope
 from holdfast.recovery.report import RecoveryReport
 from holdfast.seal.keys import read_secret

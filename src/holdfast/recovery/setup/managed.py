@@ -31,7 +31,7 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.recovery.context import StepFunction
-from holdfast.recovery.failures import COPY, AgentFailure
+from holdfast.recovery.failure_kinds import COPY, AgentFailure
 from holdfast.recovery.lost_entries import Tails
 from holdfast.recovery.records import every_scope, is_own
 from holdfast.recovery.recovery import Recovery

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import HoldfastError, LeaseHeldError, LeaseLostError, StoreClosedError
-from holdfast.recovery.failures import log
+from holdfast.recovery.failure_kinds import log
 from holdfast.store.inner import Asking, Core, Lease, running_lease
 from holdfast.store.names.background import Background, Startable
 from holdfast.store.names.cause import acting

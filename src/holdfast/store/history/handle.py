@@ -39,8 +39,8 @@ from holdfast.store.names.threads import MUCH, leave_loop
 from holdfast.store.read.change_block import ScopedChange
 from holdfast.store.read.reader import Reader, microseconds, moment
 from holdfast.store.rules.gates import GateRequest, Operation
+from holdfast.store.rules.hold_reasons import DELETE, check_unmarked
 from holdfast.store.rules.keep import going
-from holdfast.store.rules.reasons import DELETE, check_unmarked
 from holdfast.store.rules.sticky import sticky_along
 from holdfast.store.tree.difference import Diff
 from holdfast.store.tree.value import is_longer

@@ -26,7 +26,7 @@ from holdfast.store.journal.timeline import Timeline
 from holdfast.store.names.arguments import check_text
 from holdfast.store.names.items import Pruned
 from holdfast.store.names.threads import undivided
-from holdfast.store.rules.reasons import END
+from holdfast.store.rules.hold_reasons import END
 from holdfast.store.tree.tree import Node
 from holdfast.store.upkeep.holds import refuse_end
 from holdfast.store.upkeep.prune import Marks, mark_all, prune_state

@@ -50,8 +50,8 @@ from holdfast.store.names.cause import cause_now
 from holdfast.store.names.items import Erased, ErasedSubject
 from holdfast.store.names.scope import Scope
 from holdfast.store.rules.gates import GateRequest, Operation
+from holdfast.store.rules.hold_reasons import DELETE, check_unmarked
 from holdfast.store.rules.owned import TABLE
-from holdfast.store.rules.reasons import DELETE, check_unmarked
 from holdfast.store.rules.subjects import check_subject
 
 SLICE = 256

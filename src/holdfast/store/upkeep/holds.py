@@ -1,6 +1,6 @@
 """What keeps an entry or a checkpoint from going: one function, asked by all that remove.
 
-`REASONS` (`store.rules.reasons`) is the table; here is where each reason is found. Marks are keys
+`REASONS` (`rules.hold_reasons`) is the table; here is where each reason is found. Marks are keys
 of the main timeline: pinned, on hold, or to go on from. Three kinds of checkpoints are held from
 the moment they are made: the one before an operation, until the operation is over, the backup of a
 restore, until the restore is confirmed, and the state before a recovery, until the recovery is
@@ -37,7 +37,7 @@ from holdfast.store.names.cells import cell_at
 from holdfast.store.names.items import Checkpoint, Hold, said
 from holdfast.store.names.scope import check_key
 from holdfast.store.names.threads import Breath
-from holdfast.store.rules.reasons import (
+from holdfast.store.rules.hold_reasons import (
     END,
     REASONS,
     mark_prefix,

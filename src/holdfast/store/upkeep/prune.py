@@ -87,7 +87,7 @@ from holdfast.store.names.cells import cell_at, commit_beside
 from holdfast.store.names.items import Pruned
 from holdfast.store.names.threads import Breath, safe_point
 from holdfast.store.rules.classes import any_sensitive
-from holdfast.store.rules.reasons import PRUNE, REASONS
+from holdfast.store.rules.hold_reasons import PRUNE, REASONS
 from holdfast.store.rules.upload_pins import SWEPT
 from holdfast.store.tree import refs
 from holdfast.store.tree.tree import Element, Node, Place
