@@ -444,15 +444,22 @@ def test_4_limit_without_its_signer_a_plain_store_can_be_made_anew_unsigned(
 def test_5_damage_is_confined_to_the_keys_that_use_it(url: str, options: dict[str, Any]) -> None:
     with sync.open(url, **options) as store:
         good = fill(store)
-    key, row = entry(url, 4)
-    put(url, key, flipped(row))
+    for sequence in (4, 9):
+        key, row = entry(url, sequence)
+        put(url, key, flipped(row))
     with sync.open(url, **options) as store:
         found = reads(store)
-        assert found == {name: value for name, value in good.items() if name != "key/3"}
+        spoiled = {"key/3", "list"}
+        assert found == {name: value for name, value in good.items() if name not in spoiled}
         named = {name for finding in store.verify().findings for name in finding.keys}
-        assert named == {"key/3"}
+        assert named == spoiled
         store.agent("a").set("key/3", "whole again")  # it does not block the work
         assert store.agent("a").get("key/3") == "whole again"
+    for changed in (["one more"], ["and another"]):  # unread, and once more with what is known
+        with sync.open(url, **options) as store:
+            store.agent("a").set("list", good["list"] + changed)  # of a long value what is whole
+    with sync.open(url, **options) as store:
+        assert store.agent("a").get("list") == good["list"] + changed
         store.agent("a").restore(2)  # nor going back behind it
         assert store.agent("a").keys() == ["key/0", "key/1"]
 

@@ -18,7 +18,7 @@ from store_kit import Between, Hands, Place
 
 import holdfast
 from holdfast import sync
-from holdfast.errors import InvalidInputError
+from holdfast.errors import AccessDeniedError, InvalidInputError, StoreClosedError
 from holdfast.runtime import Event
 from holdfast.runtime import events as module
 from holdfast.runtime.events import is_reference, stripped_of
@@ -26,6 +26,7 @@ from holdfast.runtime.runtime_records import EventBatch
 from holdfast.storage.wrappers import Fault, Faulty
 from holdfast.store.history.handle import StoreHandle
 from holdfast.store.open import open_core
+from holdfast.sync.access import Access
 from holdfast.sync.runtime import Events
 
 
@@ -418,6 +419,7 @@ def test_a_burst_of_20000_arrives_whole_or_counted(plain: Place) -> None:
 KILLED = """
 import os, sys
 from holdfast import sync
+from holdfast.sync.access import Access
 from holdfast.sync.runtime import Events
 url, key, signer = sys.argv[1:]
 store = sync.open(url, key=key or None, signer=signer, durability="normal")
@@ -460,6 +462,19 @@ def test_what_fails_to_be_written_is_tried_again_and_written_once(plain: Place, 
     assert (log.stats().queued, log.stats().written) == (0, 2)
     assert numbers(log.query(durable=True)) == [0, 1]
     store.close()
+
+
+def test_the_end_of_one_part_that_fails_keeps_no_other_from_its_end(plain: Place) -> None:
+    store = plain.open()
+    log = Events(store, flush=600.0)
+    log.emit("x", {"n": 1})
+    Events(Access(store).as_("nobody"), flush=600.0).emit("x")
+    with pytest.raises(AccessDeniedError, match="nobody may not"):
+        store.close()
+    with pytest.raises(StoreClosedError):
+        store.scopes()
+    assert numbers(Events(plain.open()).query(durable=True)) == [1]
+    plain.close()
 
 
 # ---- readers ------------------------------------------------------------------------------------

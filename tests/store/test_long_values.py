@@ -617,3 +617,20 @@ def test_an_old_value_that_is_damaged_can_be_replaced(plain: Place) -> None:
         state.get("k")
     write(state, "k", noise(300_000, 5))
     assert state.get("k") == noise(300_000, 5)
+
+
+def test_nothing_is_kept_of_a_value_that_was_found_damaged(plain: Place) -> None:
+    store = plain.open()
+    state, items = store.agent("1"), [f"item {number} " * 20 for number in range(60)]
+    state.set("k", items)
+    state.restore(state.checkpoint("safe"))  # which saves the index
+    storage = plain.storage()
+    ((key, row),) = (one for one in rows_of(storage, b"E") if rowkinds.sequence_of(one[0]) == 1)
+    put_row(storage, key, row[:-1] + bytes([row[-1] ^ 1]))
+    storage.close()
+    store._core.atoms.clear()  # as it is forgotten in time, while what the value was is known
+    with pytest.raises(StateIntegrityError):
+        state.get("k")
+    state.set("k", [*items, "more"])
+    plain.close()
+    assert plain.open().agent("1").get("k") == [*items, "more"]

@@ -38,7 +38,7 @@ HOMES = {
     ),
     "holdfast.store.commit.stage": "Keep Stage stand_on sticky_of",
     "holdfast.store.history.trace": "PATCHED Trace trace",
-    "holdfast.store.history.checkpoint": "Plan leaves",
+    "holdfast.store.history.checkpoint": "Plan",
     "holdfast.store.history.diff": "expiry_changes index_of show_changes shown_value",
     "holdfast.store.history.handle": "ChangeParts LineHandle StoreHandle",
     "holdfast.store.history.merge": "Ancestry MergeConflict Merged Point",
@@ -55,7 +55,7 @@ HOMES = {
     ),
     "holdfast.store.journal.feed": "LANES Bell FeedHeads FeedItem Lanes items_of",
     "holdfast.store.journal.floor": "Loss announced_floor loss_text",
-    "holdfast.store.journal.ledger": "Ledger",
+    "holdfast.store.journal.ledger": "Ledger leaves",
     "holdfast.store.journal.lifetime": (
         "KEEP LATEST READ Meta Terms check_class check_ttl read_meta terms_of"
     ),

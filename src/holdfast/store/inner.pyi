@@ -39,7 +39,6 @@ from holdfast.store.commit.stage import Stage as Stage
 from holdfast.store.commit.stage import stand_on as stand_on
 from holdfast.store.commit.stage import sticky_of as sticky_of
 from holdfast.store.history.checkpoint import Plan as Plan
-from holdfast.store.history.checkpoint import leaves as leaves
 from holdfast.store.history.diff import expiry_changes as expiry_changes
 from holdfast.store.history.diff import index_of as index_of
 from holdfast.store.history.diff import show_changes as show_changes
@@ -93,6 +92,7 @@ from holdfast.store.journal.floor import Loss as Loss
 from holdfast.store.journal.floor import announced_floor as announced_floor
 from holdfast.store.journal.floor import loss_text as loss_text
 from holdfast.store.journal.ledger import Ledger as Ledger
+from holdfast.store.journal.ledger import leaves as leaves
 from holdfast.store.journal.lifetime import KEEP as KEEP
 from holdfast.store.journal.lifetime import LATEST as LATEST
 from holdfast.store.journal.lifetime import READ as READ

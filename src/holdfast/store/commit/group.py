@@ -814,13 +814,19 @@ class Core(Directory):
         """Commit what waits and release everything."""
         if self.closed:
             return
+        failed: Exception | None = None
         try:
             while self.closing:
-                self.closing.pop()()
+                try:
+                    self.closing.pop()()
+                except Exception as error:  # the others keep what they hold all the same
+                    failed = failed or error
             self.committer.drain()
             if self.pump is not None:
                 self.pump.stop()
             self.leases.close()
+            if failed is not None:
+                raise failed
         finally:
             self.pins.close()
             self.closed = "the store is closed; open it again"

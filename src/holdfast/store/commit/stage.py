@@ -17,6 +17,7 @@ import msgspec
 from holdfast.errors import (
     Conflict,
     DamagedIndexError,
+    DamagedRecordError,
     LimitExceededError,
     MissingError,
     ScopeNotFoundError,
@@ -282,8 +283,11 @@ class Stage:
         atoms: list[Atom] = []
         op: list[Any] | None = None
         if old is not None and refs.is_tree(old.ref):
-            with suppress(DamagedIndexError):  # then all of it is written
+            with suppress(DamagedIndexError, DamagedRecordError):  # then all of it is written
                 old = self.timeline.settled(old)
+                # A patch keeps parts of the value before: on damage it would stay damaged for ever.
+                if part.before is None or part.before.ref != old.ref or self.ledger.met_damage:
+                    self.ledger.check_value(old.ref, old.location)
                 steps = self.ledger.grower.difference(old.ref, old.location, part, atoms)
                 if steps is not None:
                     op = [entry.PATCH, key, steps]

@@ -517,17 +517,6 @@ def check_values(ledger: Ledger, root: Node, *, read: bool, seen: set[Any] | Non
     return check.found
 
 
-def leaves(ledger: Ledger, ref: bytes, location: Any) -> Iterator[tuple[bytes, Any]]:
-    """(ref, place) of every atom that a value is made of."""
-    ref = refs.bare(ref)
-    if ref[0] != refs.TREE:
-        yield ref, location
-        return
-    trees = ledger.trees
-    for element in trees.all(trees.load(location, refs.read_tree(ref)[1])):
-        yield from leaves(ledger, element[1], element[2])
-
-
 class _Check:
     def __init__(self, ledger: Ledger, read: bool, seen: set[Any] | None) -> None:
         self.ledger = ledger

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
@@ -93,6 +93,11 @@ class Home(Protocol):
 class Ledger:
     """What is needed to read and write one scope."""
 
+    stale = False
+    """Another object stands for this scope now, or it is to be read again."""
+    met_damage = False
+    """A record could not be read: what is written rests on nothing that was not read anew."""
+
     def __init__(
         self,
         scope: Scope,
@@ -146,8 +151,6 @@ class Ledger:
         self.behind: FeedItem | None = None  # the end of the one that had its name before
         self.near: RowCache | None = None
         """Asked for values first, if a reader found that nothing here is declared sensitive."""
-        self.stale = False
-        """Another object stands for this scope now, or it is to be read again."""
         self._ad = b"holdfast/ad/1\0" + self.prefix
         self._atoms = home.atoms
         self._no_body = no_body
@@ -279,6 +282,7 @@ class Ledger:
         """The error for a damaged row; it says where and what to do."""
         if self.erased():
             return gone(self.scope)
+        self.met_damage = True
         place = rows.describe(key)
         # The nodes of an upload are the only ones: entries do not give them again.
         spare = key[:1] in (b"N", b"S") and rows.line_of(key) != rows.UPLOADS
@@ -415,6 +419,16 @@ class Ledger:
                         if index >= len(found) or value_hash(found[index]) != ref[1:33]:
                             raise self.damage(key, NOT_NAMED)
 
+    def check_value(self, ref: bytes, location: Any) -> None:
+        """Check each atom that a value is made of, but for those that were read before and are
+        held; once damage was met, all of them are read anew."""
+        records: dict[Any, list[tuple[int, bytes]]] = {}
+        for atom, place in leaves(self, ref, location):
+            known = not self.met_damage and self._atoms.holds((self.number, place), atom)
+            if atom[0] == ATOM and not known:
+                records.setdefault(place[:3], []).append((place[3], atom))
+        self.check_atoms(records, read=True)
+
     def _fetch_node(self, place: Place) -> bytes:
         pack, number = place[:3], place[3]
         held = self._atoms.get((self.number, pack))
@@ -516,6 +530,17 @@ class Ledger:
             return {e[0]: value for e, value in zip(elements, found, strict=True)}
         data = b"".join(found)
         return data if kind == refs.BYTES else data.decode()
+
+
+def leaves(ledger: Ledger, ref: bytes, location: Any) -> Iterator[tuple[bytes, Any]]:
+    """(ref, place) of every atom that a value is made of."""
+    ref = refs.bare(ref)
+    if ref[0] != refs.TREE:
+        yield ref, location
+        return
+    trees = ledger.trees
+    for element in trees.all(trees.load(location, refs.read_tree(ref)[1])):
+        yield from leaves(ledger, element[1], element[2])
 
 
 def sealed_again(ledger: Ledger, key: bytes, row: bytes, epoch: int) -> bytes | None:

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.errors import NewerFormatError, StateIntegrityError
 from holdfast.storage.rows import each
-from holdfast.store.history.checkpoint import check_values, leaves
+from holdfast.store.history.checkpoint import check_values
 from holdfast.store.journal import entry
 from holdfast.store.journal.entry import Body, Envelope
 from holdfast.store.journal.floor import (
@@ -24,7 +24,7 @@ from holdfast.store.journal.floor import (
     read_base,
     told,
 )
-from holdfast.store.journal.ledger import Ledger
+from holdfast.store.journal.ledger import Ledger, leaves
 from holdfast.store.journal.save import (
     BEFORE,
     DELTA,

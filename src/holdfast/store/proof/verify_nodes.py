@@ -15,11 +15,10 @@ from typing import Any
 import msgspec
 
 from holdfast.storage.rows import each
-from holdfast.store.history.checkpoint import leaves
 from holdfast.store.journal import entry
 from holdfast.store.journal.entry import Body
 from holdfast.store.journal.floor import newest_told
-from holdfast.store.journal.ledger import Ledger
+from holdfast.store.journal.ledger import Ledger, leaves
 from holdfast.store.journal.save import INDEX, read_save
 from holdfast.store.journal.slot import Slot
 from holdfast.store.journal.timeline import DELTAS
