@@ -205,6 +205,40 @@ def test_errors_say_whether_it_may_have_happened(place: Place, post: Post) -> No
         effects.call("send", lambda _: post.send("x"), id="TimeoutError")
 
 
+def test_an_iterator_that_is_at_its_end_is_a_harmless_error_like_any_other(place: Place) -> None:
+    """Generators and coroutines make a RuntimeError of it, and those of effects must not."""
+
+    def empty(*_: Any) -> Any:
+        return next(iter([]))
+
+    harmless = (StopIteration,)
+    effects = sync.agents.Effects(place.open().agent("clerk"))
+    with pytest.raises(StopIteration), effects.once("once", harmless=harmless) as effect:
+        assert effect.due
+        empty()
+    with pytest.raises(RuntimeError):
+        effects.call("call", empty, harmless=harmless)
+    with pytest.raises(RuntimeError):
+        effects.tool(empty, name="tool", harmless=harmless)()
+
+    async def main() -> None:
+        async with holdfast.open(place.url, **place.options()) as store:
+            effects = holdfast.agents.Effects(store.agent("clerk"))
+            with pytest.raises(StopIteration):
+                async with effects.once("async once", harmless=harmless) as effect:
+                    assert effect.due
+                    empty()
+            with pytest.raises(RuntimeError):
+                await effects.call("async call", empty, harmless=harmless)
+            with pytest.raises(RuntimeError):
+                await effects.tool(empty, name="async tool", harmless=harmless)()
+
+    asyncio.run(main())
+    found = {one.name: one.status for one in effects.unfinished()}
+    names = ("once", "call", "tool", "async once", "async call", "async tool")
+    assert found == dict.fromkeys(names, "planned")
+
+
 def test_a_harmless_error_says_nothing_of_attempts_before(place: Place, post: Post) -> None:
     state, effects = forget(place)
 
