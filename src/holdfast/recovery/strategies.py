@@ -468,7 +468,7 @@ def keys(context: Context) -> RecoveryTarget:
     newest = handle.history.points.view(handle.timeline, head)
     damaged = sorted(damaged_keys(newest))
     # Once: what was refused rests on the newest whole checkpoint. An older one has less of the
-    # keys, and `journal`, which is next, most often replays all of them.
+    # keys, and other strategies may well bring back all of them.
     if not damaged or context.barred(failure_kinds.KEYS):
         raise _none_left(context, failure_kinds.KEYS, "no key of the newest state is damaged")
     sequence = next(_valid_checkpoints(context, failure_kinds.KEYS), None)
