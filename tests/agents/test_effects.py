@@ -182,6 +182,27 @@ def test_a_restore_leaves_effects_alone(place: Place, post: Post) -> None:
     assert [one.status for one in trial.all()] == ["done"], "a fork takes them along"
 
 
+def test_an_undo_of_what_was_written_with_an_effect_leaves_it_done(place: Place) -> None:
+    state, effects = forget(place)
+    with effects.once("send", id="1") as effect:
+        assert effect.due
+        effect.result = "sent"
+        effect.set("mailed", True)
+    undone = state.undo()
+    assert undone.done == ["mailed"]
+    assert all("what happened in the world is not undone" in one.why for one in undone.left)
+    assert not state.exists("mailed")
+    with suppress(Killed), effects.once("send", id="2") as effect:
+        assert effect.due
+        raise Killed
+    begun = state.log(limit=2)  # and given up, as one whose end is unknown
+    assert state.revert(entries=begun).done == []
+    assert [one.id for one in effects.unfinished()] == ["2"]
+    assert effects.call("send", lambda _: pytest.fail("it is done again"), id="1") == "sent"
+    with pytest.raises(EffectUnknownError):
+        effects.call("send", lambda _: pytest.fail("it may have been done"), id="2")
+
+
 def test_errors_say_whether_it_may_have_happened(place: Place, post: Post) -> None:
     _, effects = forget(place)
 
@@ -203,6 +224,40 @@ def test_errors_say_whether_it_may_have_happened(place: Place, post: Post) -> No
     assert effects.call("send", lambda _: post.send("x"), id="ConnectionRefusedError")
     with pytest.raises(EffectUnknownError):
         effects.call("send", lambda _: post.send("x"), id="TimeoutError")
+
+
+def test_an_iterator_that_is_at_its_end_is_a_harmless_error_like_any_other(place: Place) -> None:
+    """Generators and coroutines make a RuntimeError of it, and those of effects must not."""
+
+    def empty(*_: Any) -> Any:
+        return next(iter([]))
+
+    harmless = (StopIteration,)
+    effects = sync.agents.Effects(place.open().agent("clerk"))
+    with pytest.raises(StopIteration), effects.once("once", harmless=harmless) as effect:
+        assert effect.due
+        empty()
+    with pytest.raises(RuntimeError):
+        effects.call("call", empty, harmless=harmless)
+    with pytest.raises(RuntimeError):
+        effects.tool(empty, name="tool", harmless=harmless)()
+
+    async def main() -> None:
+        async with holdfast.open(place.url, **place.options()) as store:
+            effects = holdfast.agents.Effects(store.agent("clerk"))
+            with pytest.raises(StopIteration):
+                async with effects.once("async once", harmless=harmless) as effect:
+                    assert effect.due
+                    empty()
+            with pytest.raises(RuntimeError):
+                await effects.call("async call", empty, harmless=harmless)
+            with pytest.raises(RuntimeError):
+                await effects.tool(empty, name="async tool", harmless=harmless)()
+
+    asyncio.run(main())
+    found = {one.name: one.status for one in effects.unfinished()}
+    names = ("once", "call", "tool", "async once", "async call", "async tool")
+    assert found == dict.fromkeys(names, "planned")
 
 
 def test_a_harmless_error_says_nothing_of_attempts_before(place: Place, post: Post) -> None:

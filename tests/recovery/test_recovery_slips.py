@@ -98,6 +98,7 @@ def test_a_procedure_may_be_made_with_lists(store: sync.Store) -> None:
         {"order": []},
         {"order": {"drift": []}},
         {"order": [5]},
+        {"order": [["keys"]]},
         {"order": {"drift": "newest_valid"}},
         {"order": {5: ["newest_valid"]}},
         {"order": {"drift": ["nope"]}},
@@ -106,10 +107,13 @@ def test_a_procedure_may_be_made_with_lists(store: sync.Store) -> None:
         {"validate": len},
         {"validate": [None]},
         {"defaults": [1]},
+        {"defaults": []},
+        {"defaults": 0},
         {"defaults": {"d": date(2026, 1, 1)}},
         {"defaults": {"$d": 1}},
         {"strategies": {"mine": 5}},
         {"strategies": [len]},
+        {"strategies": ""},
     ],
 )
 def test_what_a_recovery_cannot_be_made_with_is_refused_at_once(

@@ -163,6 +163,22 @@ def test_one_of_several_processes_does_each_job_and_another_takes_over(tmp_path:
     place.close()
 
 
+def test_a_job_that_meets_a_lease_of_another_in_its_work_says_so() -> None:
+    """Catches: it is taken for the job's own lease, and nobody learns that the work is not done."""
+    with sync.open("memory:") as store, store.lease("backups"):
+
+        def work() -> None:
+            with store.lease("backups", wait=0):
+                pytest.fail("two have it")
+
+        chore = Chore(store._core, "job", 60, work, 5)
+        chore.start()
+        until(lambda: chore._background.error)
+        assert "another holds the lease 'backups'" in chore._background.error
+        assert chore.acting
+        chore.stop()
+
+
 def harm(place: Place, state: Any) -> None:
     """Change a bit of the newest entry of the agent."""
     storage, head = place.storage(), state._handle.history.points.line()

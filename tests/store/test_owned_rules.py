@@ -92,6 +92,7 @@ EXPECTED: dict[str, dict[str, Any]] = {
     | {
         "merged": ({"ours": 1}, True),
         "adopted": (True, True),
+        "reverted": (False, False),
         "later": "$effects/done/a",
         "unreadable": True,
     },

@@ -295,6 +295,20 @@ def test_what_is_refused(store: sync.Store) -> None:
             wrong()
 
 
+def test_rules_are_those_that_were_given(store: sync.Store) -> None:
+    """Whoever changes the mapping later changes nothing that is removed."""
+    rules: dict[str, RetentionRule] = {}
+    retention = Retention(store, rules=rules)
+    state = store.agent("7")
+    for number in range(8):  # as many as their own rule keeps, and more than the usual one does
+        state.set("k", number)
+        sync.checkpoints.Checkpoints(state).create(
+            f"r{number}", type="routine", retention={"max_count": 100}
+        )
+    rules["routine"] = RetentionRule(max_count=3)
+    assert retention.plan(state).removed == ()
+
+
 def test_the_async_face(place: Place) -> None:
     async def main() -> None:
         async with holdfast.open(place.url, **place.options()) as store:

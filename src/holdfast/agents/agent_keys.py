@@ -62,6 +62,9 @@ OWN_EFFECTS = Owned(
     restore=Owned.STAY,
     merge=Owned.UNION,
     phases=("open/", "done/"),
+    revert=Owned.NEVER,
+    why="it is the record of an effect, which stays: what happened in the world is not undone; "
+    "settle one that is not wanted any more as `drop`",
     unreadable=_unknown,
 )
 

@@ -56,6 +56,7 @@ from holdfast.store.inner import (
 from holdfast.store.names.arguments import check_run, listed
 from holdfast.store.names.face import (
     Blocks,
+    Step,
     Steps,
     ask,
     both,
@@ -217,11 +218,7 @@ class Effects:
         `harmless` errors this attempt has surely done nothing, and it may be begun again; it is
         still unknown if an attempt before was.
         """
-
-        def block(doing: Doing) -> Steps[None]:
-            yield give(doing)
-
-        yield from self._around(Asked.of(name, id, key, about), harmless, block)
+        yield from self._around(Asked.of(name, id, key, about), harmless, give)
 
     @steps
     def call(
@@ -243,11 +240,14 @@ class Effects:
         takes = len(shape.parameters)
         shape.bind(*[None][:takes])  # `TypeError` if it takes something else
 
-        def work(doing: Doing) -> Steps[None]:
-            if doing.due:
-                doing.result = yield ask(function, *[doing][:takes], what="what is called")
+        def work(doing: Doing) -> Step | None:
+            given = [doing][:takes]
+            return ask(function, *given, what="what is called") if doing.due else None
 
-        doing = yield from self._around(Asked.of(name, id, key, about), harmless, work)
+        def take(doing: Doing, answer: Any) -> None:
+            doing.result = answer
+
+        doing = yield from self._around(Asked.of(name, id, key, about), harmless, work, take)
         return doing.result
 
     @both
@@ -302,15 +302,22 @@ class Effects:
         return made
 
     def _around(
-        self, asked: Asked, harmless: Any, work: Callable[[Doing], Steps[None]]
+        self,
+        asked: Asked,
+        harmless: Any,
+        work: Callable[[Doing], Step | None],
+        take: Callable[[Doing, Any], object] = lambda *_: None,
     ) -> Steps[Doing]:
-        """Begin an effect, do it in steps, and end it; withdrawn if nobody is left to do it."""
+        """Begin an effect, do it in one step, take what came of it, and end it; withdrawn if nobody
+        is left to do it."""
         errors = checked_errors(harmless)
         doing: Doing = yield write(
             self._begin, asked, undo=lambda doing: self._end(doing, doing._before)
         )
         try:
-            yield from work(doing)
+            # Here, and in no generator inside: what that lets through is no StopIteration any more.
+            if (step := work(doing)) is not None:
+                take(doing, (yield step))
         except BaseException as error:  # whatever ends it, it is noted that it may have happened
             yield end(self._give_up, doing, error, errors)
             raise

@@ -276,8 +276,8 @@ class Retention:
         if not isinstance(store, Store):
             raise InvalidInputError("Retention takes an open store")
         self._handle = handle_of(store)
-        self.rules, self._given = dict(DEFAULTS), rules if rules is not None else {}
-        known = self._given.items() if isinstance(self._given, Mapping) else [(rules, rules)]
+        given = rules if rules is not None else {}
+        known = list(given.items()) if isinstance(given, Mapping) else [(rules, rules)]
         for name, rule in known:
             if str(name).partition(":")[0] not in TYPES or not isinstance(rule, RetentionRule):
                 raise InvalidInputError(
@@ -285,7 +285,8 @@ class Retention:
                     f"which is {', '.join(TYPES)}; a trigger may stand behind it: "
                     "automatic:shutdown"
                 )
-            self.rules[name] = rule
+        self._given = dict(known)
+        self.rules = {**DEFAULTS, **self._given}
 
     # what is to go
 

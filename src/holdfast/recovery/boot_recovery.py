@@ -196,8 +196,8 @@ class Booting:
         gone: list[Scope] = []
         if scopes is None:
             scopes = self._every_scope()
-            known = recovered_agents(self._handle)
-            gone = [one for one in known if one not in scopes and not is_own(one)]
+            known, there = recovered_agents(self._handle), set(scopes)
+            gone = [one for one in known if one not in there and not is_own(one)]
         with acting("boot"):
             for scope in scopes:
                 if is_own(scope):

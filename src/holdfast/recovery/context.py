@@ -151,7 +151,7 @@ class Settings:
             raise InvalidInputError("copies are other stores that are open: open them before")
         for check in checks:
             check_function(check, "each of validate")
-        if not isinstance(defaults or {}, Mapping):
+        if defaults is not None and not isinstance(defaults, Mapping):
             raise InvalidInputError("defaults are values by their keys")
         try:
             for key, value in (defaults or {}).items():
@@ -160,7 +160,7 @@ class Settings:
         except (InvalidKeyError, InvalidValueError) as error:
             text = f"an agent cannot begin with these defaults: {error}"
             raise InvalidInputError(text) from None
-        if not isinstance(strategies or {}, Mapping):
+        if strategies is not None and not isinstance(strategies, Mapping):
             raise InvalidInputError("strategies are functions by their names")
         for name, function in (strategies or {}).items():
             check_text(name, "the name of a strategy", 100, least=1)
@@ -174,7 +174,7 @@ class Settings:
         for kind, names in pinned.items():
             check_text(kind, "a kind of failure", 100)
             found = listed(names, "an order of strategies")
-            unknown = [repr(name) for name in found if name not in known]
+            unknown = [repr(n) for n in found if not isinstance(n, str) or n not in known]
             if not found or unknown:
                 raise InvalidInputError(
                     f"no strategy is called {', '.join(unknown)}; there are {', '.join(known)}"

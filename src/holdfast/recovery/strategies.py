@@ -467,27 +467,27 @@ def keys(context: Context) -> RecoveryTarget:
     head = handle.place()[2]
     newest = handle.history.points.view(handle.timeline, head)
     damaged = sorted(damaged_keys(newest))
-    if not damaged:
+    # Once: what was refused rests on the newest whole checkpoint. An older one has less of the
+    # keys, and other strategies may well bring back all of them.
+    if not damaged or context.barred(failure_kinds.KEYS):
         raise _none_left(context, failure_kinds.KEYS, "no key of the newest state is damaged")
-    for sequence in _valid_checkpoints(context, failure_kinds.KEYS):
-        point = f"{handle.timeline}@{sequence}"
-        salvage, back = replayed_keys(handle, sequence, head, damaged)
-        mixed = Timeline(newest.ledger, newest.number)
-        mixed.take_over(newest)
-        mixed.overlay = newest.overlay | {key: salvage.line.slot(key) for key in damaged}
-        replay = head
-        if context.barred(failure_kinds.KEYS) or refused_at(
-            context, handle, handle.timeline, head, mixed
-        ):
-            replay, back = 0, damaged
-        made, again = salvage.result, [key for key in damaged if key not in back]
-        lost = made.of(again) if again else ""
-        if back:
-            count = sum(made.changes[key] for key in back) + len(made.lost)
-            text = f"{count} changes of {len(back)} keys since {point}: {some(back)}"
-            lost = together(lost, text)
-        return RecoveryTarget(failure_kinds.KEYS, point, lost, tuple(damaged), replay=replay)
-    raise _none_left(context, failure_kinds.KEYS, NO_CHECKPOINT)
+    sequence = next(_valid_checkpoints(context, failure_kinds.KEYS), None)
+    if sequence is None:
+        raise UnfitTarget(NO_CHECKPOINT)
+    point, replay = f"{handle.timeline}@{sequence}", head
+    salvage, back = replayed_keys(handle, sequence, head, damaged)
+    mixed = Timeline(newest.ledger, newest.number)
+    mixed.take_over(newest)
+    mixed.overlay = newest.overlay | {key: salvage.line.slot(key) for key in damaged}
+    if refused_at(context, handle, handle.timeline, head, mixed):
+        replay, back = 0, damaged
+    made, again = salvage.result, [key for key in damaged if key not in back]
+    lost = made.of(again) if again else ""
+    if back:
+        count = sum(made.changes[key] for key in back) + len(made.lost)
+        text = f"{count} changes of {len(back)} keys since {point}: {some(back)}"
+        lost = together(lost, text)
+    return RecoveryTarget(failure_kinds.KEYS, point, lost, tuple(damaged), replay=replay)
 
 
 def replayed_keys(

@@ -29,7 +29,7 @@ class StepResult:
     idle: bool = False
     """There was nothing to do: the loop waits a moment, and the cycle is not judged."""
     done: bool = False
-    """The agent has done what it is for: the loop ends."""
+    """The agent has done what it is for: the loop ends. Run again, it takes steps again."""
 
     def __post_init__(self) -> None:
         check_flag(self.idle, "idle")

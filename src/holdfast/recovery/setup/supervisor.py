@@ -95,17 +95,23 @@ class Chore(Job):
 
     def work(self) -> Any:
         """Do a turn, unless another process does it."""
-        try:
-            if not self.acting:
-                self.end()
-                asking = Asking(self._core, f"holdfast/{self._name}", self._duration, 0, None)
-                self._lease = asking.take()
-            if (lease := self._lease) is not None:
-                with lease.fencing(), acting("holdfast", reason=self._name):
-                    return self._turn()
-        except (LeaseHeldError, LeaseLostError):  # another does it, or does from now on
+        if not self.acting:
             self.end()
-        return LOOK
+            asking = Asking(self._core, f"holdfast/{self._name}", self._duration, 0, None)
+            try:
+                self._lease = asking.take()
+            except LeaseHeldError:  # another does it
+                return LOOK
+        lease = self._lease
+        assert lease is not None
+        try:
+            with lease.fencing(), acting("holdfast", reason=self._name):
+                return self._turn()
+        except LeaseLostError:
+            if not lease.over:  # it is one of those that the turn itself took
+                raise
+            self.end()  # another does it from now on
+            return LOOK
 
     def end(self) -> None:
         """Let another process take over."""

@@ -114,7 +114,7 @@ def undo_newest(handle: LineHandle, reason: str | None) -> Reverted:
     """Undo the newest entry that changed something of the user's own; see `State.undo`."""
     at = f"{handle.scope}, timeline {handle.timeline}"
     found = (handle.history.entry(*one) for one in handle.history.entries())
-    # What features note for themselves is none: an effect that is undone is not known to be done.
+    # What features note for themselves is none: much of it, such as an effect, stays anyway.
     mine = (
         one
         for one in found

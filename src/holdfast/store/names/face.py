@@ -47,6 +47,7 @@ import threading
 import time
 from collections.abc import (
     AsyncIterator,
+    Awaitable,
     Callable,
     Generator,
     Iterable,
@@ -547,32 +548,40 @@ async def _led_block(routine: Generator[Any, Any, Any], owner: Any) -> AsyncIter
         return
 
 
-async def _done(step: Step, owner: Any) -> Any:
+def _done(step: Step, owner: Any) -> Awaitable[Any]:
+    # A plain function: what one of the user's raises comes out as it is, while a coroutine would
+    # make a RuntimeError of a StopIteration.
     if step.how == "plan":
-        return await here_or_away(owner._blocking._storage, step.work, away=to_the_end)
+        return here_or_away(owner._blocking._storage, step.work, away=to_the_end)
     if step.how == "commit":
         whose = step.work.func.__self__  # type: ignore[attr-defined]
-        return await given(whose, owner)._run(*step.work.args)
+        return given(whose, owner)._run(*step.work.args)  # type: ignore[no-any-return]
     if step.how == "reads":
-        return await read_away(step.work)
+        return read_away(step.work)
     if step.how in ("writes", "ends"):
-        return await _RUN[step.how](step.work, undo=step.undo)
+        return _RUN[step.how](step.work, undo=step.undo)  # type: ignore[no-any-return]
     if step.how == "wait":
-        return await _heard_in_loop(*step.work.args)
+        return _heard_in_loop(*step.work.args)
     if step.how == "pause":
         import asyncio
 
-        return await asyncio.sleep(*step.work.args)
-    import inspect
-
-    from holdfast.store.names.arguments import check_run, ran
+        return asyncio.sleep(*step.work.args)
+    from holdfast.store.names.arguments import check_run
 
     if step.how == "check":
-        return check_run(step.work(), step.what, awaited=True)
+        check_run(step.work(), step.what, awaited=True)
+        return _answered(None, "")
     own_args = [given(one, owner) for one in step.work.args]
-    answer = step.work.func(*own_args, **step.work.keywords)
+    return _answered(step.work.func(*own_args, **step.work.keywords), step.what)
+
+
+async def _answered(answer: Any, what: str) -> Any:
+    import inspect
+
+    from holdfast.store.names.arguments import ran
+
     answer = await answer if inspect.isawaitable(answer) else answer
-    return ran(answer, step.what) if step.what else answer
+    return ran(answer, what) if what else answer
 
 
 # ---- blocks --------------------------------------------------------------------------------
