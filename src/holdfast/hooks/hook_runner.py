@@ -71,6 +71,9 @@ class HookRunner:
         """What the cell says of that."""
         self._results: list[dict[str, Any]] = []
         """What it gave up to there, and is not kept yet."""
+        self._read: list[tuple[_Line, int, Position]] = []
+        """Of each entry of a batch: its line, how many events that has with it, and where to go on
+        before it."""
         self._background = Background(self._core, self._name, WAIT, self._turn)
 
     def start(self, since: Position | None) -> None:
@@ -127,9 +130,12 @@ class HookRunner:
                 going = True
                 while going:
                     lines, count, whole = self._batch(watch)
-                    if lines and not self._run(lines):
-                        return  # it is ending: the batch is told again by whoever goes on
+                    ended = lines and not self._run(lines)
                     self._results += [one for line in lines for one in line.results]
+                    if ended:  # whoever goes on begins with what was not told
+                        left = (at for line, n, at in self._read if len(line.results) < n)
+                        self._position = next(left)
+                        return
                     self._position, full = watch.position, count >= hook.batch_size
                     # Who has much to catch up with notes it once an interval: a commit costs as
                     # much as some tens of calls.
@@ -148,10 +154,14 @@ class HookRunner:
         """The events of a batch by their scopes, their number, and whether these are all."""
         lines: dict[str, _Line] = {}
         count, end = 0, time.monotonic() + self._hook.flush_interval
+        self._read, before = [], watch.position
         for entry in watch:
             if found := self._hook.events(self._store, entry):
-                lines.setdefault(str(entry.scope), _Line()).events.extend(found)
+                line = lines.setdefault(str(entry.scope), _Line())
+                line.events.extend(found)
+                self._read.append((line, len(line.events), before))
                 count += len(found)
+            before = entry.position or before
             # Others may write without end what does not concern it.
             late = time.monotonic() >= end or not self._background.alive
             if late or count >= self._hook.batch_size:
@@ -187,8 +197,9 @@ class HookRunner:
         free, judged = deque(lines), time.monotonic()
         threads: list[threading.Thread] = []
         while any(line.events for line in lines):
-            if not self._background.alive and not any(line.begun for line in lines):
-                return False
+            with self._lock:  # no call begins behind this
+                if not self._background.alive and not any(line.begun for line in lines):
+                    return False
             for _ in range(min(self._hook.max_concurrent - len(threads), len(free))):
                 one = threading.Thread(target=self._work, args=(free,), name=self._name)
                 one.daemon = True
@@ -232,7 +243,10 @@ class HookRunner:
                 if pause > 0:
                     time.sleep(min(0.05, pause))
                     continue
-                line.begun = time.monotonic()
+                with self._lock:
+                    if not self._background.alive:
+                        return
+                    line.begun = time.monotonic()
                 outcome = hook.ask(event, attempt=line.attempt, data=hook.data)
                 fork = outcome.value.hooks if isinstance(outcome.value, Fork) else ()
                 wrong = "; ".join(filter(None, [self._wrong(name, event) for name in fork]))
