@@ -14,6 +14,7 @@ from store_kit import Place
 import holdfast
 from holdfast import sync
 from holdfast.errors import HookBehindError, InvalidInputError, Unavailable
+from holdfast.hooks import hook_runner
 from holdfast.hooks.hook import kept_results
 from holdfast.sync.hooks import (
     BreakerSettings,
@@ -74,6 +75,7 @@ def test_it_is_told_of_each_change_with_its_values_cause_and_entry(
 def test_a_change_of_critical_config_triggers_a_backup(
     store: sync.Store, hooks: Hooks, tmp_path: Any
 ) -> None:
+    (tmp_path / "backups").mkdir()
     backups = sync.backup.Backups(store, f"dir:{tmp_path}/backups")
     hook = sync.hooks.backup_on_change(backups)
     hooks.background("critical_config", name="backup on change")(hook)
@@ -255,6 +257,48 @@ def test_fork_calls_further_background_hooks_with_the_same_event(
     error = hooks.failed("bad")[0]["error"]
     assert "front stands in front" in error
     assert "no hook 'missing'" in error
+
+
+@pytest.mark.spec("X43")
+def test_what_fork_calls_has_its_own_time_and_is_called_once(
+    store: sync.Store, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock of who calls it does not run on; and it keeps nobody for longer than its own."""
+    monkeypatch.setattr(hook_runner, "WAIT", 0.1)
+    seen: list[str] = []
+    looked, go = threading.Event(), threading.Event()
+
+    @hooks.background("k", name="split", timeout=0.05)
+    def split(event: Changed, context: HookContext) -> Fork:
+        seen.append("split")
+        return Fork(["patient", "hanging"])
+
+    @hooks.background("none", name="patient", timeout=30)
+    def patient(event: Changed, context: HookContext) -> None:
+        seen.append("patient")
+        looked.wait(30)
+
+    @hooks.background("none", name="hanging", timeout=0.05)
+    def hanging(event: Changed, context: HookContext) -> None:
+        seen.append("hanging")
+        go.wait(30)
+
+    runner = hooks.named("split").runner
+    judge = runner._judge
+
+    def judged(*args: Any) -> None:
+        if "patient" in seen:
+            looked.set()  # whoever takes what lasts too long for hung has looked again
+        judge(*args)
+
+    runner._judge = judged
+    store.agent("a").set("k", 1)
+    hooks.drain()
+    assert seen == ["split", "patient", "hanging"]
+    [failed] = hooks.failed("split")
+    assert failed["error"] == "hanging: TimeoutError: it took longer than 0.05 s"
+    assert hooks.metrics()["patient"].failures == 0
+    go.set()
 
 
 @pytest.mark.spec("X43")

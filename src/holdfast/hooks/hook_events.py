@@ -28,10 +28,12 @@ from holdfast.store.names.scope import Scope, check_key
 CHANGED = "state.changed"
 AGENT = "$agent/"
 """How keys begin that hold an agent's own state."""
+DELETED = "delete scope"
 NAMES = {
     "restore": "restore.completed",
     "prune": "cleanup.completed",
-    "delete scope": "agent_state.deleted",
+    "sweep": "cleanup.completed",
+    DELETED: "agent_state.deleted",
 }
 """Names of events by what an entry did, where that is about no key."""
 SAVED = "agent_state.saved"
@@ -49,7 +51,7 @@ EVENTS = {
     *(f"{one}.{end}" for one in ("restore", "rollback", "backup", "cleanup") for end in _ENDS),
     *(f"validation.{end}" for end in _ENDS),
     *(f"migration_{end}" for end in (*_ENDS, "step_completed", "rollback_completed")),
-    *("checkpoint", "fork", "merge", "delete scope", "erase scope"),
+    *("checkpoint", "fork", "merge", DELETED, "erase scope"),
     *("rebuild", "cosign", "rotate key"),
 }
 """All names of events; those of the last two lines are told in front alone."""
@@ -75,7 +77,8 @@ class Changed:
     """set, append, delete, expire, trim; or restore, delete scope …"""
     cause: Cause
     entry: int | None = None
-    """The entry that did it; None in front: there is none yet."""
+    """The entry that did it; None in front: there is none yet. Of what a backup, recovery or
+    migration tells of itself, the one of `custom:$told` that says so."""
     time: datetime | None = None
     _old: Callable[[], Any] = field(default=lambda: None, repr=False, compare=False)
     _new: Callable[[], Any] = field(default=lambda: None, repr=False, compare=False)

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 from holdfast.errors import (
@@ -23,7 +24,7 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.hooks.hook import CURSOR, Hook, HookOutcome, keep_results, lag
-from holdfast.hooks.hook_events import COMMITTED, Changed, Fork, Retry
+from holdfast.hooks.hook_events import Changed, Fork, Retry
 from holdfast.store.inner import HOOKS, Cursor, Lease, Watch, core_of, listen
 from holdfast.store.names.background import Background
 from holdfast.store.names.items import Position
@@ -49,7 +50,8 @@ class _Line:
         self.attempt = 1
         self.due = 0.0
         self.begun = 0.0
-        """When the call that is under way began; 0: none is."""
+        """When the call that is under way began; 0: none is; inf: it calls others, each of which
+        has its own time."""
         self.by: threading.Thread | None = None
         """Who tells them; whose call is taken for hung has no part in the line any more."""
 
@@ -80,7 +82,7 @@ class HookRunner:
         """Begin where it was, or if it never was anywhere at `since`, or now."""
         # Said at once: what is written next is told, whoever is killed.
         self._cursor.begin(since if since is not None else self._store.position())
-        if not COMMITTED.issuperset(self._hook.on.texts):
+        if self._hook.announced:
             listen(self._core)
         self._background.start()
 
@@ -120,7 +122,7 @@ class HookRunner:
         hook, core = self._hook, self._core
         with self._store.lease(CURSOR + hook.name, wait=0) as lease:
             [only, *others] = hook.scopes.texts
-            exact = not others and not set("*?") & set(only)
+            exact = not others and not set("*?") & set(only) and not hook.announced
             scope = self._store.scope(only).scope if exact else None
             self._noted, noted = self._cursor.get(), 0.0
             # It does not wait: what is written meanwhile is read together, once an interval.
@@ -212,9 +214,7 @@ class HookRunner:
                     if line.begun and now - line.begun > self._hook.timeout:
                         threads = [one for one in threads if one is not line.by]
                         line.by = None
-                        hung = HookOutcome(line.events[0].place, seconds=self._hook.timeout)
-                        hung.fail(TimeoutError(f"it took longer than {self._hook.timeout:g} s"))
-                        self._after(line, hung)
+                        self._after(line, _hung(self._hook, line.events[0]))
                         free.append(line)
             threads = [one for one in threads if one.is_alive()]
             if now > judged + WAIT:
@@ -248,11 +248,13 @@ class HookRunner:
                         return
                     line.begun = time.monotonic()
                 outcome = hook.ask(event, attempt=line.attempt, data=hook.data)
-                fork = outcome.value.hooks if isinstance(outcome.value, Fork) else ()
-                wrong = "; ".join(filter(None, [self._wrong(name, event) for name in fork]))
                 with self._lock:
                     if line.by is not me:
                         return  # it took too long, and others go on with the line
+                    line.begun = inf
+                fork = outcome.value.hooks if isinstance(outcome.value, Fork) else ()
+                wrong = "; ".join(filter(None, [self._wrong(name, event) for name in fork]))
+                with self._lock:
                     self._after(line, outcome, wrong)
 
     def _after(self, line: _Line, outcome: HookOutcome, wrong: str = "") -> None:
@@ -289,8 +291,22 @@ class HookRunner:
             other = self._named(name)
             if not other.behind:
                 raise HookResultError(f"{name} stands in front, and is called by changes alone")
-        except HoldfastError as error:
+            made = [_hung(other, event)]
+            one = threading.Thread(
+                target=lambda: made.append(other.ask(event, data=other.data)), name=self._name
+            )
+            one.daemon = True
+            one.start()
+            one.join(other.timeout)
+        except Exception as error:  # whatever it is: nobody else looks after this line
             return f"{name}: {error}"[:200]
-        outcome = other.ask(event, data=other.data)
+        outcome = made[-1]
         other.count(outcome)
         return f"{name}: {outcome.error}"[:200] if outcome.error else ""
+
+
+def _hung(hook: Hook, event: Changed) -> HookOutcome:
+    """A call that took too long."""
+    outcome = HookOutcome(event.place, seconds=hook.timeout)
+    outcome.fail(TimeoutError(f"it took longer than {hook.timeout:g} s"))
+    return outcome

@@ -285,8 +285,9 @@ class LongWriter:
                 )
                 self.version = finish(self._handle.core.run(change))
             else:
-                self._ask()
-                self.version = self._named(self._upload)
+                shape = self._upload.finish()
+                self._ask(refs.read_tree(shape[1])[1].hex())
+                self.version = self._named(self._upload, shape)
         except BaseException:  # whatever it is, nothing names the rows, which would stay for ever
             self.abort("it failed before")
             raise
@@ -355,12 +356,13 @@ class LongWriter:
         otherwise = f"{handle.scope}: the master key is rotated again and again; try again"
         return again(begin, otherwise)
 
-    def _ask(self) -> None:
-        """Lead the value through the gates in front; how long it is so far is what they see."""
+    def _ask(self, hash_: str = "") -> None:
+        """Lead the value through the gates in front: how long it is so far, and when all of it is
+        there its hash, are what they see."""
         core, handle = self._handle.core, self._handle
         if not core.gates.front:
             return
-        operations = [Operation("set", self.key, LongValue(self.size))]
+        operations = [Operation("set", self.key, LongValue(self.size, hash_))]
         request = GateRequest(handle.scope, handle.timeline, operations, self._cause)
         given = deepcopy(request)
         asked = ask_gates(core, request)
@@ -371,9 +373,8 @@ class LongWriter:
                 "set it whole"
             )
 
-    def _named(self, upload: Upload) -> int:
+    def _named(self, upload: Upload, shape: list[Any]) -> int:
         """Commit the entry that names the upload; written anew if the scope is another one now."""
-        shape = upload.finish()
         for _ in range(ATTEMPTS):
             try:
                 return self._enter(upload, shape)
