@@ -127,10 +127,6 @@ class Place:
         try:
             yield
         except (FileNotFoundError, *self._store.missing):
-            if self._folder is not None and not self._folder.is_dir():
-                raise BackupNotFoundError(
-                    f"there is no folder {self._folder}; check the name, or make a backup there"
-                ) from None
             raise BackupNotFoundError(
                 f"{name or 'the place'} is not at {self.address}"
                 + ("" if self._folder else ", or there is no such bucket")
@@ -193,7 +189,8 @@ class _Folder:
 
     def _below(self, prefix: str) -> Path:
         if not self._root.is_dir():  # it is not empty: its name may be wrong
-            raise FileNotFoundError
+            why = f"there is no folder {self._root}; check the name, or make a backup there"
+            raise BackupNotFoundError(why)
         return self._root / prefix
 
     def objects(self, prefix: str) -> Iterator[Found]:

@@ -21,8 +21,6 @@ from holdfast.errors import HookResultError, InvalidInputError, MissingError
 from holdfast.hooks.breaker import Breaker, BreakerSettings
 from holdfast.hooks.hook_events import (
     BEHIND,
-    COMMITTED,
-    DELETED,
     EVENTS,
     FRONT,
     NAMES,
@@ -211,11 +209,6 @@ class Hook:
                 raise InvalidInputError(f"no scope is named like {text!r}; kinds are {kinds}")
         self.breaker, self.metrics = Breaker(self.settings), HookMetrics(self.name)
 
-    @property
-    def announced(self) -> bool:
-        """Whether it may be told of what is written elsewhere than in the scope that it is of."""
-        return not COMMITTED.issuperset(self.on.texts)
-
     def wants(self, name: str, scope: str, key: str) -> bool:
         """Whether it is told of an event."""
         fits = self.on.fit(name) and self.scopes.fit(scope) and (not key or self.keys.fit(key))
@@ -242,9 +235,8 @@ class Hook:
             name, scope, key = name_of(at, NAMES.get(kind, "")), entry.scope, at
             if at.startswith(TOLD):
                 name, key = at.removeprefix(TOLD), ""
-            if kind == DELETED and entry.timeline != "main":
-                continue  # each of its timelines says so
-            if not name or not self.on.fit(name):
+            further = kind == "delete scope" and entry.timeline != "main"  # each has such an entry
+            if further or not name or not self.on.fit(name):
                 continue
             value = partial(_value, store, entry, at or TOLD + name)
             old, new = partial(value, entry.sequence - 1), partial(value, entry.sequence)
@@ -299,7 +291,7 @@ class Hook:
         entries: list[Entry] = []
         for info in store.scopes().items:
             state = store.scope(info.scope)
-            told = self.announced or self.scopes.fit(str(info.scope))
+            told = self.scopes.fit(str(info.scope)) or info.scope.id == "$told"
             for line in state.timelines() if told else ():
                 log = state.on(line.name).log
                 entries += log(since=time.since, until=time.until, limit=None, newest_first=False)

@@ -28,12 +28,11 @@ from holdfast.store.names.scope import Scope, check_key
 CHANGED = "state.changed"
 AGENT = "$agent/"
 """How keys begin that hold an agent's own state."""
-DELETED = "delete scope"
 NAMES = {
     "restore": "restore.completed",
     "prune": "cleanup.completed",
     "sweep": "cleanup.completed",
-    DELETED: "agent_state.deleted",
+    "delete scope": "agent_state.deleted",
 }
 """Names of events by what an entry did, where that is about no key."""
 SAVED = "agent_state.saved"
@@ -51,7 +50,7 @@ EVENTS = {
     *(f"{one}.{end}" for one in ("restore", "rollback", "backup", "cleanup") for end in _ENDS),
     *(f"validation.{end}" for end in _ENDS),
     *(f"migration_{end}" for end in (*_ENDS, "step_completed", "rollback_completed")),
-    *("checkpoint", "fork", "merge", DELETED, "erase scope"),
+    *("checkpoint", "fork", "merge", "delete scope", "erase scope"),
     *("rebuild", "cosign", "rotate key"),
 }
 """All names of events; those of the last two lines are told in front alone."""

@@ -24,7 +24,7 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.hooks.hook import CURSOR, Hook, HookOutcome, keep_results, lag
-from holdfast.hooks.hook_events import Changed, Fork, Retry
+from holdfast.hooks.hook_events import COMMITTED, Changed, Fork, Retry
 from holdfast.store.inner import HOOKS, Cursor, Lease, Watch, core_of, listen
 from holdfast.store.names.background import Background
 from holdfast.store.names.items import Position
@@ -73,16 +73,13 @@ class HookRunner:
         """What the cell says of that."""
         self._results: list[dict[str, Any]] = []
         """What it gave up to there, and is not kept yet."""
-        self._read: list[tuple[_Line, int, Position]] = []
-        """Of each entry of a batch: its line, how many events that has with it, and where to go on
-        before it."""
         self._background = Background(self._core, self._name, WAIT, self._turn)
 
     def start(self, since: Position | None) -> None:
         """Begin where it was, or if it never was anywhere at `since`, or now."""
         # Said at once: what is written next is told, whoever is killed.
         self._cursor.begin(since if since is not None else self._store.position())
-        if self._hook.announced:
+        if not COMMITTED.issuperset(self._hook.on.texts):
             listen(self._core)
         self._background.start()
 
@@ -122,7 +119,7 @@ class HookRunner:
         hook, core = self._hook, self._core
         with self._store.lease(CURSOR + hook.name, wait=0) as lease:
             [only, *others] = hook.scopes.texts
-            exact = not others and not set("*?") & set(only) and not hook.announced
+            exact = not others and not set("*?") & set(only) and COMMITTED.issuperset(hook.on.texts)
             scope = self._store.scope(only).scope if exact else None
             self._noted, noted = self._cursor.get(), 0.0
             # It does not wait: what is written meanwhile is read together, once an interval.
@@ -131,14 +128,15 @@ class HookRunner:
             try:
                 going = True
                 while going:
-                    lines, count, whole = self._batch(watch)
-                    ended = lines and not self._run(lines)
+                    read, whole = self._batch(watch)
+                    lines = {line: len(line.events) for line, _, _ in read}
+                    if lines:
+                        self._run(lines)
+                    full = (count := sum(lines.values())) >= hook.batch_size
                     self._results += [one for line in lines for one in line.results]
-                    if ended:  # whoever goes on begins with what was not told
-                        left = (at for line, n, at in self._read if len(line.results) < n)
-                        self._position = next(left)
-                        return
-                    self._position, full = watch.position, count >= hook.batch_size
+                    # If it ended before all was told, whoever goes on begins with that.
+                    left = (at for line, n, at in read if len(line.results) < n)
+                    self._position = next(left, watch.position)
                     # Who has much to catch up with notes it once an interval: a commit costs as
                     # much as some tens of calls.
                     due = noted + (hook.flush_interval if count else WAIT)
@@ -152,23 +150,24 @@ class HookRunner:
                     self._note(lease)
                 self._position, self._results = None, []  # told again, if they could not be kept
 
-    def _batch(self, watch: Watch) -> tuple[Collection[_Line], int, bool]:
-        """The events of a batch by their scopes, their number, and whether these are all."""
+    def _batch(self, watch: Watch) -> tuple[list[tuple[_Line, int, Position]], bool]:
+        """Read a batch, and whether that is all: of each entry the line of its scope, how many
+        events that has with it, and where to go on before it."""
         lines: dict[str, _Line] = {}
+        read, before = [], watch.position
         count, end = 0, time.monotonic() + self._hook.flush_interval
-        self._read, before = [], watch.position
         for entry in watch:
             if found := self._hook.events(self._store, entry):
                 line = lines.setdefault(str(entry.scope), _Line())
                 line.events.extend(found)
-                self._read.append((line, len(line.events), before))
+                read.append((line, len(line.events), before))
                 count += len(found)
             before = entry.position or before
             # Others may write without end what does not concern it.
             late = time.monotonic() >= end or not self._background.alive
             if late or count >= self._hook.batch_size:
-                return lines.values(), count, False
-        return lines.values(), count, True
+                return read, False
+        return read, True
 
     def _note(self, lease: Lease) -> None:
         """Keep what the hook gave, and say in the cell how far it was told."""
@@ -190,8 +189,8 @@ class HookRunner:
 
     # calls
 
-    def _run(self, lines: Collection[_Line]) -> bool:
-        """Tell all events; False if it ends before that.
+    def _run(self, lines: Collection[_Line]) -> None:
+        """Tell all events, unless it ends before that.
 
         Calls are made by threads that nobody waits for at the end of the program: a call that hangs
         is left behind, and another thread goes on with its line.
@@ -201,12 +200,9 @@ class HookRunner:
         while any(line.events for line in lines):
             with self._lock:  # no call begins behind this
                 if not self._background.alive and not any(line.begun for line in lines):
-                    return False
+                    return
             for _ in range(min(self._hook.max_concurrent - len(threads), len(free))):
-                one = threading.Thread(target=self._work, args=(free,), name=self._name)
-                one.daemon = True
-                one.start()
-                threads.append(one)
+                threads.append(self._thread(self._work, free))
             threads[0].join(0.05)
             now = time.monotonic()
             with self._lock:
@@ -220,7 +216,11 @@ class HookRunner:
             if now > judged + WAIT:
                 judged = now
                 self._judge(self._position)
-        return True
+
+    def _thread(self, work: Callable[..., Any], *args: Any) -> threading.Thread:
+        one = threading.Thread(target=work, args=args, name=self._name, daemon=True)
+        one.start()
+        return one
 
     def _work(self, free: deque[_Line]) -> None:
         """Tell the events of lines that nobody is at, one line after the other."""
@@ -232,21 +232,19 @@ class HookRunner:
                 line = free.popleft()
                 line.by = me
             while line.events:
-                if not self._background.alive:
-                    return
                 event, pause = line.events[0], line.due - time.monotonic()
                 if pause <= 0 and hook.cached(event.key):
                     self._done(line, HookOutcome(event.place))
                     continue
                 if pause <= 0 and not hook.breaker.allow():
                     pause = max(0.001, hook.breaker.wait())  # asked again then
-                if pause > 0:
-                    time.sleep(min(0.05, pause))
-                    continue
                 with self._lock:
                     if not self._background.alive:
                         return
-                    line.begun = time.monotonic()
+                    line.begun = 0.0 if pause > 0 else time.monotonic()
+                if pause > 0:
+                    time.sleep(min(0.05, pause))
+                    continue
                 outcome = hook.ask(event, attempt=line.attempt, data=hook.data)
                 with self._lock:
                     if line.by is not me:
@@ -292,16 +290,11 @@ class HookRunner:
             if not other.behind:
                 raise HookResultError(f"{name} stands in front, and is called by changes alone")
             made = [_hung(other, event)]
-            one = threading.Thread(
-                target=lambda: made.append(other.ask(event, data=other.data)), name=self._name
-            )
-            one.daemon = True
-            one.start()
-            one.join(other.timeout)
+            call = self._thread(lambda: made.append(other.ask(event, data=other.data)))
+            call.join(other.timeout)
+            other.count(outcome := made[-1])
         except Exception as error:  # whatever it is: nobody else looks after this line
             return f"{name}: {error}"[:200]
-        outcome = made[-1]
-        other.count(outcome)
         return f"{name}: {outcome.error}"[:200] if outcome.error else ""
 
 

@@ -273,27 +273,23 @@ class LongWriter:
     def commit(self) -> int:
         """Let the key have what was written; returns the entry's number."""
         with self._turn:
-            return self._commit()
-
-    def _commit(self) -> int:
-        self._check()
-        try:
-            if self._upload is None:
-                operation = Operation("set", self.key, bytes(self._short))
-                change, finish = self._handle._plan(
-                    [operation], self._handle._version, expects=self._expects, cause=self._cause
-                )
-                self.version = finish(self._handle.core.run(change))
-            else:
-                shape = self._upload.finish()
-                self._ask(refs.read_tree(shape[1])[1].hex())
-                self.version = self._named(self._upload, shape)
-        except BaseException:  # whatever it is, nothing names the rows, which would stay for ever
-            self.abort("it failed before")
-            raise
-        self.over = "it is closed"
-        assert self.version is not None
-        return self.version
+            self._check()
+            try:
+                if self._upload is None:
+                    operation = Operation("set", self.key, bytes(self._short))
+                    change, finish = self._handle._plan(
+                        [operation], self._handle._version, expects=self._expects, cause=self._cause
+                    )
+                    version: int = finish(self._handle.core.run(change))
+                else:
+                    shape = self._upload.finish()
+                    self._ask(refs.read_tree(shape[1])[1].hex())
+                    version = self._named(self._upload, shape)
+            except BaseException:  # whatever it is, nothing names rows, which would stay
+                self.abort("it failed before")
+                raise
+            self.over, self.version = "it is closed", version
+            return version
 
     def abort(self, why: str = "it was given up") -> None:
         """Forget what was written; the key stays as it is."""
