@@ -2037,12 +2037,19 @@ BUGS = (
     Bug(
         "a hook's place is noted before it was told of the batch",
         "hooks/hook_runner.py",
-        "                    if lines and not self._run(lines):\n",
+        "                    if lines:\n                        self._run(lines)\n",
         "                    self._position = watch.position\n"
         "                    self._note(lease)\n"
-        "                    if lines and not self._run(lines):\n",
+        "                    if lines:\n                        self._run(lines)\n",
         "tests/hooks/test_hooks_killed.py"
         "::test_killed_at_every_commit_every_change_is_told_at_least_once",
+    ),
+    Bug(
+        "a hook that ends within a batch goes on behind all that it read",
+        "hooks/hook_runner.py",
+        "self._position = next(left, watch.position)",
+        "self._position = watch.position",
+        "tests/hooks/test_hooks_behind.py::test_without_draining_it_goes_on_where_it_was",
     ),
     Bug(
         "a breaker that never opens",

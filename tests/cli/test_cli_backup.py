@@ -49,6 +49,22 @@ def test_a_store_is_backed_up_and_made_again(cli: Cli, place: str, tmp_path: Pat
     assert cli(f"backup verify {place} newest").code == 4
 
 
+@pytest.mark.parametrize("verb", ["list", "verify", "restore", "delete", "prune"])
+def test_a_folder_that_is_not_there_is_refused_and_not_made(
+    cli: Cli, tmp_path: Path, verb: str
+) -> None:
+    cli("init")
+    more = {"list": "", "verify": "newest", "restore": "newest again.db"}
+    more["delete"] = "20260101T000000000000Z-00000000"
+    for at in (f"{tmp_path}/typo", f"{tmp_path}/file"):
+        (tmp_path / "file").touch()
+        done = cli(f"backup {verb} dir:{at} {more.get(verb, '--keep 1')}")
+        assert (done.code, done.out) == (4, "")
+        assert f"there is no folder {at}" in done.err
+    assert not (tmp_path / "typo").exists()
+    assert cli(f"backup create dir:{tmp_path}/file").code == 4
+
+
 def test_deleting_says_why_objects_stay(cli: Cli, place: str, tmp_path: Path) -> None:
     cli("init")
     ids = [cli(f"backup create {place} --full --json").json["id"] for _ in range(3)]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_kit import Place
+from store_kit import Hands, Place
 
 from holdfast import sync
 from holdfast.errors import HoldfastError, UntrustedSignerError
@@ -151,6 +151,70 @@ def test_migrations_are_told_of_from_their_start_to_their_end(
     told.clear()
     migrations.run("agent:a", "age")
     assert names(hooks, told) == ["migration_started", "migration_completed"], "nothing was left"
+
+
+@pytest.mark.spec("X44")
+def test_events_of_a_migration_are_of_its_scope_and_what_it_takes_over_is_one_restore(
+    store: sync.Store, hooks: Hooks, told: list[Changed]
+) -> None:
+    mine: list[str] = []
+    front: list[tuple[str, str]] = []
+    for scope in ("agent:a", "agent:*"):
+        made = hooks.background(on="migration_*", scope=scope, name=scope)
+        made(lambda event, _: mine.append(event.name))
+    hooks.background(on="migration_*", scope="agent:b", name="other")(lambda event, _: mine.clear())
+    wanted = ("state.changed", "restore.*")
+    hooks.before(on=wanted, name="f")(lambda event, _: front.append((event.name, event.timeline)))
+    state = store.agent("a")
+    for version, field in ((1, Text()), (2, Number())):
+        steps = [Step(1, 2, [Convert("age", "parse_int")])][: version - 1]
+        fields = {"age": field}
+        state.declare(
+            Schema("age", version, prefix="ages/", fields=fields, steps=steps, compatible="none")
+        )
+        if version == 1:
+            state.set("ages/1", {"age": "17"})
+    hooks.drain()
+    told.clear()
+    front.clear()
+    Migrations(store).run("agent:*", "age")
+    hooks.drain()
+    assert state.get("ages/1") == {"age": 17}
+    names = ["migration_started", "migration_step_completed", "migration_completed"]
+    assert sorted(mine) == sorted(2 * names)
+    assert {str(one.scope) for one in told} == {"agent:a"}
+    assert {one.timeline for one in told} == {"main"}
+    assert sorted(one.name for one in told) == sorted([*names, "restore.completed"])
+    assert front == [("restore.started", "main")]
+    found = hooks.changes(on="migration_*", scope="agent:a")
+    assert [one.name for one in reversed(found)] == names
+
+
+@pytest.mark.spec("X44")
+def test_a_sweep_and_a_deletion_are_told_of_once(timed: sync.Store, hands: Hands) -> None:
+    seen: list[tuple[str, str, str, str]] = []
+    hooks = Hooks(timed)
+
+    @hooks.background(on=["state.changed", "cleanup.*", "agent_state.deleted"])
+    def watcher(event: Changed, context: HookContext) -> None:
+        seen.append((event.name, event.timeline, event.key, event.kind))
+
+    state = timed.agent("a")
+    state.set("k", 1, ttl=10)
+    hooks.drain()
+    seen.clear()
+    state.sweep()
+    hands.move(11)
+    assert timed.sweep().keys == 1
+    for name in ("one", "two"):
+        state.fork(name)
+    timed.delete("agent:a")
+    hooks.stop()
+    assert seen == [
+        ("state.changed", "main", "k", "delete"),
+        ("cleanup.completed", "main", "", "sweep"),
+        ("agent_state.deleted", "main", "", "delete scope"),
+    ]
 
 
 @pytest.mark.spec("X44")

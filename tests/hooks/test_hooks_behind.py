@@ -14,6 +14,7 @@ from store_kit import Place
 import holdfast
 from holdfast import sync
 from holdfast.errors import HookBehindError, InvalidInputError, Unavailable
+from holdfast.hooks import hook_runner
 from holdfast.hooks.hook import kept_results
 from holdfast.sync.hooks import (
     BreakerSettings,
@@ -74,6 +75,7 @@ def test_it_is_told_of_each_change_with_its_values_cause_and_entry(
 def test_a_change_of_critical_config_triggers_a_backup(
     store: sync.Store, hooks: Hooks, tmp_path: Any
 ) -> None:
+    (tmp_path / "backups").mkdir()
     backups = sync.backup.Backups(store, f"dir:{tmp_path}/backups")
     hook = sync.hooks.backup_on_change(backups)
     hooks.background("critical_config", name="backup on change")(hook)
@@ -115,26 +117,33 @@ def test_async_hooks_must_drain_on_stop_and_no_writer_waits_for_them(
 
 
 def test_without_draining_it_goes_on_where_it_was(store: sync.Store, hooks: Hooks) -> None:
+    """One that ends within a batch is told none of it twice, and what it gave is kept."""
     seen: list[int] = []
-    begun = threading.Event()
+    begun, go = threading.Event(), threading.Event()
 
     def slow(event: Changed, context: HookContext) -> None:
-        begun.set()
-        time.sleep(0.05)
         seen.append(event.new)
+        if event.new == 2:
+            begun.set()
+            go.wait(30)
 
-    hooks.background("k", batch_size=1)(slow)
-    state = store.agent("a")
+    since, state = store.position(), store.agent("a")
     for number in range(5):
         state.set("k", number)
-    begun.wait(30)
-    hooks.stop(drain=False)
-    assert len(seen) < 5
+    hooks.background("k", since=since)(slow)
+    runner = hooks.named("slow").runner
+    assert begun.wait(30)
+    ending = threading.Thread(target=hooks.stop, kwargs={"drain": False})
+    ending.start()
+    until(lambda: not runner._background.alive)
+    go.set()
+    ending.join()
+    assert seen == [0, 1, 2]
     state.set("k", 5)
-    hooks.background("k", batch_size=1)(slow)
+    hooks.background("k")(slow)
     hooks.drain()
-    assert sorted(set(seen)) == list(range(6))
-    assert len(seen) <= 7, "only what was being told is told twice"
+    assert seen == list(range(6))
+    assert len(kept_results(store, "slow", "results", 100)) == 6
 
 
 @pytest.mark.parametrize("face", ["blocking", "async"])
@@ -248,6 +257,48 @@ def test_fork_calls_further_background_hooks_with_the_same_event(
     error = hooks.failed("bad")[0]["error"]
     assert "front stands in front" in error
     assert "no hook 'missing'" in error
+
+
+@pytest.mark.spec("X43")
+def test_what_fork_calls_has_its_own_time_and_is_called_once(
+    store: sync.Store, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock of who calls it does not run on; and it keeps nobody for longer than its own."""
+    monkeypatch.setattr(hook_runner, "WAIT", 0.1)
+    seen: list[str] = []
+    looked, go = threading.Event(), threading.Event()
+
+    @hooks.background("k", name="split", timeout=0.05)
+    def split(event: Changed, context: HookContext) -> Fork:
+        seen.append("split")
+        return Fork(["patient", "hanging"])
+
+    @hooks.background("none", name="patient", timeout=30)
+    def patient(event: Changed, context: HookContext) -> None:
+        seen.append("patient")
+        looked.wait(30)
+
+    @hooks.background("none", name="hanging", timeout=0.05)
+    def hanging(event: Changed, context: HookContext) -> None:
+        seen.append("hanging")
+        go.wait(30)
+
+    runner = hooks.named("split").runner
+    judge = runner._judge
+
+    def judged(*args: Any) -> None:
+        if "patient" in seen:
+            looked.set()  # whoever takes what lasts too long for hung has looked again
+        judge(*args)
+
+    runner._judge = judged
+    store.agent("a").set("k", 1)
+    hooks.drain()
+    assert seen == ["split", "patient", "hanging"]
+    [failed] = hooks.failed("split")
+    assert failed["error"] == "hanging: TimeoutError: it took longer than 0.05 s"
+    assert hooks.metrics()["patient"].failures == 0
+    go.set()
 
 
 @pytest.mark.spec("X43")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -413,6 +414,21 @@ def test_the_state_of_an_agent_can_be_refused_and_not_changed(
     giving(hooks, Modified("x"), "*", on="agent_state.saved")
     with pytest.raises(HookResultError, match="not change it"):
         sync.agents.attach(Worker(), store.agent("a"), fields=["task"]).save()
+
+
+def test_long_bytes_are_asked_about_once_when_all_of_them_are_there(
+    store: sync.Store, hooks: Hooks, tmp_path: Path
+) -> None:
+    seen: list[Any] = []
+    hooks.before("file")(lambda event, _: seen.append(event.new))
+    (tmp_path / "film").write_bytes(bytes(3_000_000))
+    store.agent("a").put_file("file", tmp_path / "film")
+    assert [one.size for one in seen] == [3_000_000]
+    hooks.before("film", name="no")(lambda event, _: Cancel(f"{event.new.size} bytes"))
+    with pytest.raises(HookCancelledError, match="3000000 bytes"):
+        store.agent("a").put_file("film", tmp_path / "film")
+    assert store.agent("a").get("film") is None
+    assert store.verify().ok
 
 
 def test_without_hooks_a_change_asks_nobody(store: sync.Store, hooks: Hooks) -> None:

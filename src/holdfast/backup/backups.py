@@ -127,6 +127,7 @@ class Backups:
         for flag, what in ((keys, "keys"), (full, "full"), (unsigned, "unsigned")):
             check_flag(flag, what)
         with announced(self._core, "backup.", name=name) as told:
+            self._place.make()
             made = make(self._core, self._place, name=name, keys=keys, full=full, unsigned=unsigned)
             told["id"] = made.id
         return made

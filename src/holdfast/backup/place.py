@@ -62,11 +62,15 @@ class Place:
             self._folder = _folder(url)
             self.address = f"file://{self._folder}"
             self._store = _Folder(self._folder)
-            with self._talking(""):
-                self._folder.mkdir(parents=True, exist_ok=True)
 
     def __repr__(self) -> str:
         return f"Place({self.address!r})"
+
+    def make(self) -> None:
+        """Make the folder, if it is not there; a bucket has to be."""
+        if self._folder is not None:
+            with self._talking(""), suppress(FileExistsError):  # a file: nothing is found there
+                self._folder.mkdir(parents=True, exist_ok=True)
 
     def put(self, name: str, data: bytes) -> None:
         """Write an object, durably; one that is there under the name is replaced by its equal."""
@@ -183,8 +187,14 @@ class _Folder:
         path = self._root / name
         return path.stat().st_size, path.read_bytes
 
+    def _below(self, prefix: str) -> Path:
+        if not self._root.is_dir():  # it is not empty: its name may be wrong
+            why = f"there is no folder {self._root}; check the name, or make a backup there"
+            raise BackupNotFoundError(why)
+        return self._root / prefix
+
     def objects(self, prefix: str) -> Iterator[Found]:
-        for folder, _, files in os.walk(self._root / prefix):
+        for folder, _, files in os.walk(self._below(prefix)):
             for path in (Path(folder, file) for file in files):
                 with suppress(FileNotFoundError):  # deleted meanwhile
                     about = path.stat()
@@ -192,7 +202,7 @@ class _Folder:
                     yield Found(path.relative_to(self._root).as_posix(), about.st_size, written)
 
     def folders(self, prefix: str) -> list[str]:
-        return [one.name for one in (self._root / prefix).glob("*/")]
+        return [one.name for one in self._below(prefix).glob("*/")]
 
     def delete(self, names: Sequence[str]) -> None:
         for name in names:

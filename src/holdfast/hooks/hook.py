@@ -32,11 +32,11 @@ from holdfast.hooks.hook_events import (
     Skipped,
     name_of,
 )
-from holdfast.store.inner import LANES, TOLD, core_of, cursors, handle_of, keep, own_step
+from holdfast.store.inner import LANES, SWEPT, TOLD, core_of, cursors, handle_of, keep, own_step
 from holdfast.store.names.arguments import by_name, check_count, check_seconds
 from holdfast.store.names.items import Entry, Position
 from holdfast.store.names.patterns import Patterns
-from holdfast.store.names.scope import KINDS
+from holdfast.store.names.scope import KINDS, Scope
 from holdfast.store.names.threads import is_interrupt
 from holdfast.store.store import Store
 
@@ -227,15 +227,23 @@ class Hook:
 
     def events(self, store: Store, entry: Entry) -> list[Changed]:
         """The events of an entry that it is told of, in order."""
-        scope, found = str(entry.scope), []
-        for kind, key in entry.operations:
-            name = name_of(key, NAMES.get(kind, ""))
-            if key.startswith(TOLD):
-                name, key = key.removeprefix(TOLD), ""
-            if name and self.wants(name, scope, key):
-                place = (entry.scope, entry.timeline, key, kind, entry.cause, entry.sequence)
-                value = partial(_value, store, entry, key or TOLD + name)
-                old, new = partial(value, entry.sequence - 1), partial(value, entry.sequence)
+        found: list[Changed] = []
+        if entry.timeline.startswith("$"):
+            return found  # a feature tries something: when it is taken over, that is told
+        swept = [("sweep", "")] if entry.cause == SWEPT else []
+        for kind, at in (*entry.operations, *swept):
+            name, scope, key = name_of(at, NAMES.get(kind, "")), entry.scope, at
+            if at.startswith(TOLD):
+                name, key = at.removeprefix(TOLD), ""
+            further = kind == "delete scope" and entry.timeline != "main"  # each has such an entry
+            if further or not name or not self.on.fit(name):
+                continue
+            value = partial(_value, store, entry, at or TOLD + name)
+            old, new = partial(value, entry.sequence - 1), partial(value, entry.sequence)
+            if at != key and (about := new()):  # of which scope, it says itself
+                scope = Scope.parse(about.get("scope", scope))
+            if self.wants(name, str(scope), key):
+                place = (scope, entry.timeline, key, kind, entry.cause, entry.sequence)
                 found.append(Changed(name, *place, entry.time, old, new))
         return found
 
@@ -283,7 +291,8 @@ class Hook:
         entries: list[Entry] = []
         for info in store.scopes().items:
             state = store.scope(info.scope)
-            for line in state.timelines() if self.scopes.fit(str(info.scope)) else ():
+            told = self.scopes.fit(str(info.scope)) or info.scope.id == "$told"
+            for line in state.timelines() if told else ():
                 log = state.on(line.name).log
                 entries += log(since=time.since, until=time.until, limit=None, newest_first=False)
         entries.sort(key=lambda one: one.time)

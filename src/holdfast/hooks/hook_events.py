@@ -31,6 +31,7 @@ AGENT = "$agent/"
 NAMES = {
     "restore": "restore.completed",
     "prune": "cleanup.completed",
+    "sweep": "cleanup.completed",
     "delete scope": "agent_state.deleted",
 }
 """Names of events by what an entry did, where that is about no key."""
@@ -75,7 +76,8 @@ class Changed:
     """set, append, delete, expire, trim; or restore, delete scope …"""
     cause: Cause
     entry: int | None = None
-    """The entry that did it; None in front: there is none yet."""
+    """The entry that did it; None in front: there is none yet. Of what a backup, recovery or
+    migration tells of itself, the one of `custom:$told` that says so."""
     time: datetime | None = None
     _old: Callable[[], Any] = field(default=lambda: None, repr=False, compare=False)
     _new: Callable[[], Any] = field(default=lambda: None, repr=False, compare=False)

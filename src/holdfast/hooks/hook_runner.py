@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 from holdfast.errors import (
@@ -49,7 +50,8 @@ class _Line:
         self.attempt = 1
         self.due = 0.0
         self.begun = 0.0
-        """When the call that is under way began; 0: none is."""
+        """When the call that is under way began; 0: none is; inf: it calls others, each of which
+        has its own time."""
         self.by: threading.Thread | None = None
         """Who tells them; whose call is taken for hung has no part in the line any more."""
 
@@ -117,7 +119,7 @@ class HookRunner:
         hook, core = self._hook, self._core
         with self._store.lease(CURSOR + hook.name, wait=0) as lease:
             [only, *others] = hook.scopes.texts
-            exact = not others and not set("*?") & set(only)
+            exact = not others and not set("*?") & set(only) and COMMITTED.issuperset(hook.on.texts)
             scope = self._store.scope(only).scope if exact else None
             self._noted, noted = self._cursor.get(), 0.0
             # It does not wait: what is written meanwhile is read together, once an interval.
@@ -126,11 +128,15 @@ class HookRunner:
             try:
                 going = True
                 while going:
-                    lines, count, whole = self._batch(watch)
-                    if lines and not self._run(lines):
-                        return  # it is ending: the batch is told again by whoever goes on
+                    read, whole = self._batch(watch)
+                    lines = {line: len(line.events) for line, _, _ in read}
+                    if lines:
+                        self._run(lines)
+                    full = (count := sum(lines.values())) >= hook.batch_size
                     self._results += [one for line in lines for one in line.results]
-                    self._position, full = watch.position, count >= hook.batch_size
+                    # If it ended before all was told, whoever goes on begins with that.
+                    left = (at for line, n, at in read if len(line.results) < n)
+                    self._position = next(left, watch.position)
                     # Who has much to catch up with notes it once an interval: a commit costs as
                     # much as some tens of calls.
                     due = noted + (hook.flush_interval if count else WAIT)
@@ -144,19 +150,24 @@ class HookRunner:
                     self._note(lease)
                 self._position, self._results = None, []  # told again, if they could not be kept
 
-    def _batch(self, watch: Watch) -> tuple[Collection[_Line], int, bool]:
-        """The events of a batch by their scopes, their number, and whether these are all."""
+    def _batch(self, watch: Watch) -> tuple[list[tuple[_Line, int, Position]], bool]:
+        """Read a batch, and whether that is all: of each entry the line of its scope, how many
+        events that has with it, and where to go on before it."""
         lines: dict[str, _Line] = {}
+        read, before = [], watch.position
         count, end = 0, time.monotonic() + self._hook.flush_interval
         for entry in watch:
             if found := self._hook.events(self._store, entry):
-                lines.setdefault(str(entry.scope), _Line()).events.extend(found)
+                line = lines.setdefault(str(entry.scope), _Line())
+                line.events.extend(found)
+                read.append((line, len(line.events), before))
                 count += len(found)
+            before = entry.position or before
             # Others may write without end what does not concern it.
             late = time.monotonic() >= end or not self._background.alive
             if late or count >= self._hook.batch_size:
-                return lines.values(), count, False
-        return lines.values(), count, True
+                return read, False
+        return read, True
 
     def _note(self, lease: Lease) -> None:
         """Keep what the hook gave, and say in the cell how far it was told."""
@@ -178,8 +189,8 @@ class HookRunner:
 
     # calls
 
-    def _run(self, lines: Collection[_Line]) -> bool:
-        """Tell all events; False if it ends before that.
+    def _run(self, lines: Collection[_Line]) -> None:
+        """Tell all events, unless it ends before that.
 
         Calls are made by threads that nobody waits for at the end of the program: a call that hangs
         is left behind, and another thread goes on with its line.
@@ -187,13 +198,11 @@ class HookRunner:
         free, judged = deque(lines), time.monotonic()
         threads: list[threading.Thread] = []
         while any(line.events for line in lines):
-            if not self._background.alive and not any(line.begun for line in lines):
-                return False
+            with self._lock:  # no call begins behind this
+                if not self._background.alive and not any(line.begun for line in lines):
+                    return
             for _ in range(min(self._hook.max_concurrent - len(threads), len(free))):
-                one = threading.Thread(target=self._work, args=(free,), name=self._name)
-                one.daemon = True
-                one.start()
-                threads.append(one)
+                threads.append(self._thread(self._work, free))
             threads[0].join(0.05)
             now = time.monotonic()
             with self._lock:
@@ -201,15 +210,17 @@ class HookRunner:
                     if line.begun and now - line.begun > self._hook.timeout:
                         threads = [one for one in threads if one is not line.by]
                         line.by = None
-                        hung = HookOutcome(line.events[0].place, seconds=self._hook.timeout)
-                        hung.fail(TimeoutError(f"it took longer than {self._hook.timeout:g} s"))
-                        self._after(line, hung)
+                        self._after(line, _hung(self._hook, line.events[0]))
                         free.append(line)
             threads = [one for one in threads if one.is_alive()]
             if now > judged + WAIT:
                 judged = now
                 self._judge(self._position)
-        return True
+
+    def _thread(self, work: Callable[..., Any], *args: Any) -> threading.Thread:
+        one = threading.Thread(target=work, args=args, name=self._name, daemon=True)
+        one.start()
+        return one
 
     def _work(self, free: deque[_Line]) -> None:
         """Tell the events of lines that nobody is at, one line after the other."""
@@ -221,24 +232,27 @@ class HookRunner:
                 line = free.popleft()
                 line.by = me
             while line.events:
-                if not self._background.alive:
-                    return
                 event, pause = line.events[0], line.due - time.monotonic()
                 if pause <= 0 and hook.cached(event.key):
                     self._done(line, HookOutcome(event.place))
                     continue
                 if pause <= 0 and not hook.breaker.allow():
                     pause = max(0.001, hook.breaker.wait())  # asked again then
+                with self._lock:
+                    if not self._background.alive:
+                        return
+                    line.begun = 0.0 if pause > 0 else time.monotonic()
                 if pause > 0:
                     time.sleep(min(0.05, pause))
                     continue
-                line.begun = time.monotonic()
                 outcome = hook.ask(event, attempt=line.attempt, data=hook.data)
-                fork = outcome.value.hooks if isinstance(outcome.value, Fork) else ()
-                wrong = "; ".join(filter(None, [self._wrong(name, event) for name in fork]))
                 with self._lock:
                     if line.by is not me:
                         return  # it took too long, and others go on with the line
+                    line.begun = inf
+                fork = outcome.value.hooks if isinstance(outcome.value, Fork) else ()
+                wrong = "; ".join(filter(None, [self._wrong(name, event) for name in fork]))
+                with self._lock:
                     self._after(line, outcome, wrong)
 
     def _after(self, line: _Line, outcome: HookOutcome, wrong: str = "") -> None:
@@ -275,8 +289,17 @@ class HookRunner:
             other = self._named(name)
             if not other.behind:
                 raise HookResultError(f"{name} stands in front, and is called by changes alone")
-        except HoldfastError as error:
+            made = [_hung(other, event)]
+            call = self._thread(lambda: made.append(other.ask(event, data=other.data)))
+            call.join(other.timeout)
+            other.count(outcome := made[-1])
+        except Exception as error:  # whatever it is: nobody else looks after this line
             return f"{name}: {error}"[:200]
-        outcome = other.ask(event, data=other.data)
-        other.count(outcome)
         return f"{name}: {outcome.error}"[:200] if outcome.error else ""
+
+
+def _hung(hook: Hook, event: Changed) -> HookOutcome:
+    """A call that took too long."""
+    outcome = HookOutcome(event.place, seconds=hook.timeout)
+    outcome.fail(TimeoutError(f"it took longer than {hook.timeout:g} s"))
+    return outcome

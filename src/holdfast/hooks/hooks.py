@@ -58,7 +58,7 @@ from holdfast.store.inner import HOOKS, Gate, GateRequest, Operation, copied, co
 from holdfast.store.names.arguments import check_face, check_limit, check_run, check_text, is_async
 from holdfast.store.names.cause import Cause, cause_now
 from holdfast.store.names.face import both, ends, faced, here, taken
-from holdfast.store.names.items import Position
+from holdfast.store.names.items import LongValue, Position
 from holdfast.store.names.scope import check_key
 from holdfast.store.names.threads import OnLoop
 from holdfast.store.store import Store
@@ -304,6 +304,8 @@ class _Front(Gate):
 
     def before(self, request: GateRequest) -> GateRequest | None:
         """Ask the hooks about each operation."""
+        if request.timeline.startswith("$"):  # a feature tries something, and asks to take it over
+            return None
         scope = str(request.scope)
         operations, changed = list(request.operations), False
         for hook in self._hooks._refusing:
@@ -327,6 +329,8 @@ class _Front(Gate):
                     name = name_of(one.key, STARTED.get(one.kind, one.kind))
                     if not name or hook in told[at] or not hook.wants(name, scope, one.key):
                         continue
+                    if isinstance(one.value, LongValue) and not one.value.hash:
+                        continue  # it is asked when all of it is there
                     told[at].append(hook)
                     result = self._ask(hook, name, request, one)
                     if isinstance(result, Replace):

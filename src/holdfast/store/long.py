@@ -273,26 +273,23 @@ class LongWriter:
     def commit(self) -> int:
         """Let the key have what was written; returns the entry's number."""
         with self._turn:
-            return self._commit()
-
-    def _commit(self) -> int:
-        self._check()
-        try:
-            if self._upload is None:
-                operation = Operation("set", self.key, bytes(self._short))
-                change, finish = self._handle._plan(
-                    [operation], self._handle._version, expects=self._expects, cause=self._cause
-                )
-                self.version = finish(self._handle.core.run(change))
-            else:
-                self._ask()
-                self.version = self._named(self._upload)
-        except BaseException:  # whatever it is, nothing names the rows, which would stay for ever
-            self.abort("it failed before")
-            raise
-        self.over = "it is closed"
-        assert self.version is not None
-        return self.version
+            self._check()
+            try:
+                if self._upload is None:
+                    operation = Operation("set", self.key, bytes(self._short))
+                    change, finish = self._handle._plan(
+                        [operation], self._handle._version, expects=self._expects, cause=self._cause
+                    )
+                    version: int = finish(self._handle.core.run(change))
+                else:
+                    shape = self._upload.finish()
+                    self._ask(refs.read_tree(shape[1])[1].hex())
+                    version = self._named(self._upload, shape)
+            except BaseException:  # whatever it is, nothing names rows, which would stay
+                self.abort("it failed before")
+                raise
+            self.over, self.version = "it is closed", version
+            return version
 
     def abort(self, why: str = "it was given up") -> None:
         """Forget what was written; the key stays as it is."""
@@ -355,12 +352,13 @@ class LongWriter:
         otherwise = f"{handle.scope}: the master key is rotated again and again; try again"
         return again(begin, otherwise)
 
-    def _ask(self) -> None:
-        """Lead the value through the gates in front; how long it is so far is what they see."""
+    def _ask(self, hash_: str = "") -> None:
+        """Lead the value through the gates in front: how long it is so far, and when all of it is
+        there its hash, are what they see."""
         core, handle = self._handle.core, self._handle
         if not core.gates.front:
             return
-        operations = [Operation("set", self.key, LongValue(self.size))]
+        operations = [Operation("set", self.key, LongValue(self.size, hash_))]
         request = GateRequest(handle.scope, handle.timeline, operations, self._cause)
         given = deepcopy(request)
         asked = ask_gates(core, request)
@@ -371,9 +369,8 @@ class LongWriter:
                 "set it whole"
             )
 
-    def _named(self, upload: Upload) -> int:
+    def _named(self, upload: Upload, shape: list[Any]) -> int:
         """Commit the entry that names the upload; written anew if the scope is another one now."""
-        shape = upload.finish()
         for _ in range(ATTEMPTS):
             try:
                 return self._enter(upload, shape)

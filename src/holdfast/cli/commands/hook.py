@@ -77,4 +77,4 @@ def replay(
     params = values_named(more["params"], "--param")
     with session.reading() as store:
         report = made.replay(store, times, more["mode"], params)
-    session.tell(report, str(report))
+    session.tell(report, report)

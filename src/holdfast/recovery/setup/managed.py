@@ -463,7 +463,7 @@ def check_set_up(
         from holdfast.backup.place import Place
 
         try:
-            Place(one.url, region=one.region, endpoint=one.endpoint)
+            Place(one.url, region=one.region, endpoint=one.endpoint).make()
         except InvalidInputError as error:
             raise ConfigurationError([f"storage.backup: {error}"]) from None
     if config.replication is not None and (places := places_of(config, beside.replicas)):

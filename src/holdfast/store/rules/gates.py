@@ -49,8 +49,8 @@ class Operation:
     key: str = ""
     value: Any = None
     """Of long bytes that are written in pieces: a `LongValue`, which says how many there are so
-    far. A gate is asked when they have become long and once more, with all of them, at the end; it
-    may refuse them, and not replace them."""
+    far. A gate is asked when they have become long and once more, with all of them and their hash,
+    at the end; it may refuse them, and not replace them."""
     terms: Terms | None = None
     """When the key is to expire, and its class, if that was asked for."""
     subject: str | None = None
