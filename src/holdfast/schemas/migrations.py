@@ -365,12 +365,19 @@ class _Work:
         """
         points = handle_of(self.state).history.points
         then, now = (points.view(self.state.timeline, one) for one in (since, head))
-        made = []
-        for key, _, _ in tree_changes(now.ledger.trees, index_of(then), index_of(now)):
+        differ = tree_changes(now.ledger.trees, index_of(then), index_of(now))
+        keys, noted = {key for key, _, _ in differ}, f"{MIGRATIONS.prefix}{fork.timeline}"
+        if since == self._record.start:
+            # What an earlier run brought may have gone back since, and then does not differ: the
+            # fork knows which keys these are. It is told before it gets the first of them.
+            keys.update(handle_of(fork).reader.get(noted, ()))
+        wanted = sorted(key for key in keys if not derived(key))
+        made = [Operation("append", noted, wanted)] if wanted else []
+        for key in wanted:
             slot = now.slot(key)
-            if slot is not None and not derived(key):
+            if slot is not None:
                 made.append(_set(key, slot, _stored(now, key, slot), read_meta(slot.meta).schema))
-            elif not derived(key):
+            else:
                 made.append(Operation("delete", key))
         self._write(fork, "what was written meanwhile", made)
 
