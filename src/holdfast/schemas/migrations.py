@@ -438,10 +438,12 @@ class _Work:
         if line is None:
             return
         mine = self.rule
+        if (guard := reader.core.guard) is not None:  # what is told of all leaves nothing out
+            guard.check(state.scope, self.key or mine.prefix)
         rules = [one for one in line.declared.all if isinstance(one, SchemaRule)]
         # Of keys below another schema's longer prefix that one says what they are.
         inside = any(one.prefix.startswith(mine.prefix) for one in rules if one.key != mine.key)
-        for key, slot in line.scan(mine.prefix):
+        for key, slot in reader.scan(line, mine.prefix):
             if key[:1] == "$" or self.key not in (None, key) or reader.judged(slot) is None:
                 continue
             rule = line.declared.check_of(key) if inside else mine
