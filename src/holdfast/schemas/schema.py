@@ -43,7 +43,7 @@ _SEMANTIC = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
 MOST_KNOWN = 256
 """Schemas whose documents a process remembers."""
 _known: OrderedDict[str, Schema] = OrderedDict()
-_WHOLE = ("minItems", "maxItems", "uniqueItems", "contains", "prefixItems")
+_WHOLE = ("minItems", "maxItems", "uniqueItems", "contains", "prefixItems", "enum", "const")
 """What JSON Schema says of a list as a whole."""
 _HERE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
 """What it says of the value itself, and not of what is in it."""
@@ -107,10 +107,11 @@ class SchemaRule(CheckingDeclaration):
         """Refuse a value that breaks the schema, with all that is wrong with it.
 
         Items that are added to a list are told by their place among these; what counts for a list
-        as a whole is refused, for the rest of it would have to be read.
+        as a whole is refused, for the rest of it would have to be read. So it is if some go: then
+        none are given.
         """
         schema = self.schema(read)
-        whole = [name for name in _WHOLE if items and name in schema.document]
+        whole = [name for name in _WHOLE if items and name in schema.said]
         problems = [f"{name} is checked by set alone" for name in whole]
         problems = problems or schema.checker.problems(value)
         if problems:
@@ -229,6 +230,17 @@ class Schema(SchemaRule):
         """What checks values."""
         return Checker(self.document)
 
+    @cached_property
+    def said(self) -> frozenset[str]:
+        """The words in which the document speaks of a value itself, not of what is in it."""
+
+        def words(one: dict[str, Any]) -> Iterator[str]:
+            yield from one
+            for part in _beside(self.document, one):
+                yield from words(part)
+
+        return frozenset(words(self.document))
+
     def migrated(self, value: Any, version: int) -> Any:
         """A value of an older version as this one has it; not checked yet."""
         for step in self.way(version):
@@ -316,19 +328,22 @@ def _endless(root: dict[str, Any], one: Any) -> Iterator[str]:
             yield f"the reference {one['$ref'][:MOST]!r} leads back to itself"
 
 
-def _leads_back(root: dict[str, Any], one: Any, seen: tuple[str, ...]) -> bool:
+def _leads_back(root: dict[str, Any], one: dict[str, Any], seen: tuple[int, ...]) -> bool:
     """Whether references lead back without a step into the value."""
-    if isinstance(one, list):
-        return any(_leads_back(root, inner, seen) for inner in one)
-    if not isinstance(one, dict):
-        return False
-    ref, there = one.get("$ref"), [one.get(name) for name in _HERE]
-    if isinstance(ref, str) and ref[:1] == "#":
-        if ref in seen:
-            return True
-        seen, at = (*seen, ref), root
-        for name in ref.split("/")[1:]:
+    seen = (*seen, id(one))
+    return any(id(part) in seen or _leads_back(root, part, seen) for part in _beside(root, one))
+
+
+def _beside(root: dict[str, Any], one: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The parts of a document that one leads to, and that speak of the same value."""
+    there = [one.get(name) for name in _HERE]
+    if isinstance(one.get("$ref"), str) and one["$ref"][:1] == "#":
+        at: Any = root
+        for name in one["$ref"].split("/")[1:]:
             name = name.replace("~1", "/").replace("~0", "~")
             at = at.get(name, {}) if isinstance(at, dict) else {}
         there.append(at)
-    return _leads_back(root, there, seen)
+    for part in there:
+        yield from (
+            each for each in (part if isinstance(part, list) else [part]) if type(each) is dict
+        )

@@ -644,6 +644,9 @@ def operate(
     elif kind == "trim":
         old = stage.live(key)
         if old is not None:
+            rule = stage.rule(key)
+            if rule is not None and rule.check is not None:  # what stays was checked, item by item
+                _checked(stage, rule.check, key, [], NONE, items=True)
             made.append(staged_trim(stage, sequence, key, op[2], packer, old))
             made += _described(stage, key, meta_of(old))
             packer.quiet |= _class(stage, key) == SENSITIVE
