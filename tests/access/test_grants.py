@@ -438,6 +438,7 @@ def test_without_access_nothing_more_is_called(store: sync.Store) -> None:
         (("ann", "agent", "read"), "no scope"),
         (("ann", "nobody:*", "read"), "begins with a kind"),
         (("ann", "", "read"), "no scope"),
+        (("ann", holdfast.Scope("agent", "a*"), "read"), "agent:a\\* as a target is a pattern"),
         (("ann", "agent:a", "own"), "a permission is read, write"),
         ((7, "agent:a", "read"), "principal"),
     ],
