@@ -18,7 +18,9 @@ from store_kit import Hands, Place
 import holdfast
 from holdfast import sync
 from holdfast.errors import AccessDeniedError, InvalidInputError
+from holdfast.store.inner import core_of, cursors
 from holdfast.sync.access import Access, Audit, Grant
+from holdfast.sync.hooks import Hooks
 
 DENIED = AccessDeniedError
 START = holdfast.Position()
@@ -371,6 +373,21 @@ def test_agents_that_may_not_be_read_are_left_out_of_the_registry(
     access.grant("ann", "agent:b", "read", prefix="notes/")
     assert [one.id for one in agents.list()] == ["a", "b", "c"]
     assert [one.id for one in sync.agents.Agents(access.as_("ann")).list()] == ["a"]
+
+
+def test_a_hook_of_who_may_not_make_one_leaves_nothing_behind(
+    store: sync.Store, access: Access
+) -> None:
+    access.grant("ann", "agent:a", "read_write")
+    access.grant("ann", "custom:$leases", "write")
+    hooks, position, threads = Hooks(access.as_("ann")), store.position(), threading.active_count()
+    for kind in (hooks.background, hooks.before):
+        with pytest.raises(AccessDeniedError, match=r"ann may not admin \*"):
+            kind("*", name="mine")(lambda event, context: None)
+    assert (store.position(), threading.active_count()) == (position, threads)
+    assert cursors(core_of(store), "") == {}
+    assert hooks.metrics() == {}
+    hooks.stop()
 
 
 def test_a_lease_is_taken_by_who_may_write_its_name(store: sync.Store, access: Access) -> None:
