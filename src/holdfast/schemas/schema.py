@@ -106,9 +106,8 @@ class SchemaRule(CheckingDeclaration):
     ) -> int:
         """Refuse a value that breaks the schema, with all that is wrong with it.
 
-        Items that are added to a list are told by their place among these; what counts for a list
-        as a whole is refused, for the rest of it would have to be read. So it is if some go: then
-        none are given.
+        Items that are added to a list (none if some go) are told by their place among these; what
+        counts for a list as a whole is refused, for the rest of it would have to be read.
         """
         schema = self.schema(read)
         whole = [name for name in _WHOLE if items and name in schema.said]
@@ -233,13 +232,7 @@ class Schema(SchemaRule):
     @cached_property
     def said(self) -> frozenset[str]:
         """The words in which the document speaks of a value itself, not of what is in it."""
-
-        def words(one: dict[str, Any]) -> Iterator[str]:
-            yield from one
-            for part in _beside(self.document, one):
-                yield from words(part)
-
-        return frozenset(words(self.document))
+        return frozenset(name for one in _same(self.document, self.document) for name in one or ())
 
     def migrated(self, value: Any, version: int) -> Any:
         """A value of an older version as this one has it; not checked yet."""
@@ -324,18 +317,19 @@ def _endless(root: dict[str, Any], one: Any) -> Iterator[str]:
         texts = [one.get("pattern", ""), *one.get("patternProperties", ())]
         if any(isinstance(text, str) and len(text) > MOST for text in texts):
             yield f"a pattern has at most {MOST} characters"
-        if isinstance(one.get("$ref"), str) and _leads_back(root, one, ()):
+        if isinstance(one.get("$ref"), str) and None in _same(root, one):
             yield f"the reference {one['$ref'][:MOST]!r} leads back to itself"
 
 
-def _leads_back(root: dict[str, Any], one: dict[str, Any], seen: tuple[int, ...]) -> bool:
-    """Whether references lead back without a step into the value."""
-    seen = (*seen, id(one))
-    return any(id(part) in seen or _leads_back(root, part, seen) for part in _beside(root, one))
-
-
-def _beside(root: dict[str, Any], one: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The parts of a document that one leads to, and that speak of the same value."""
+def _same(
+    root: dict[str, Any], one: dict[str, Any], above: tuple[int, ...] = ()
+) -> Iterator[dict[str, Any] | None]:
+    """The parts of a document that speak of the same value: one, and those that it leads to; None
+    where that leads back."""
+    if id(one) in above:
+        yield None
+        return
+    yield one
     there = [one.get(name) for name in _HERE]
     if isinstance(one.get("$ref"), str) and one["$ref"][:1] == "#":
         at: Any = root
@@ -344,6 +338,6 @@ def _beside(root: dict[str, Any], one: dict[str, Any]) -> Iterator[dict[str, Any
             at = at.get(name, {}) if isinstance(at, dict) else {}
         there.append(at)
     for part in there:
-        yield from (
-            each for each in (part if isinstance(part, list) else [part]) if type(each) is dict
-        )
+        for each in part if isinstance(part, list) else [part]:
+            if isinstance(each, dict):
+                yield from _same(root, each, (*above, id(one)))

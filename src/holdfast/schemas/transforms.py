@@ -162,10 +162,7 @@ class Split(Transform, frozen=True):
 
 
 class Merge(Transform, frozen=True):
-    """Make one field of several: `concat_strings`, `sum_numbers` or `first_non_null`.
-
-    Those that are missing or null are passed over; if all are, nothing is done.
-    """
+    """Make one field of those not null: `concat_strings`, `sum_numbers` or `first_non_null`."""
 
     READS, WRITES, RISK, ABSENT = ("fields",), ("into",), "medium", None
     fields: list[str]

@@ -415,8 +415,7 @@ class Reader:
     def scan(
         self, timeline: Timeline, prefix: str, after: str = "", box: Box | None = None
     ) -> Iterator[tuple[str, Slot]]:
-        """All that is known of keys that may be read, also of those that are over; a timeline's own
-        scan tells of keys that may not."""
+        """Keys that may be read and what is known of each; a timeline's own scan tells of all."""
         found = timeline.scan(prefix, after)
         kept = found if box is None else box.scan(found, prefix, after)
         may = self.may()
@@ -460,9 +459,8 @@ class Reader:
             more = asked.limit is not None and len(found) > asked.limit
             found = found[: asked.limit]
             after = search.cursor(found[-1]) if more and found else None
-            keys = [search.lookup.key_in(name) for name in found]
             may = self.may()
-            keys = [key for key in keys if key.startswith(may)]
+            keys = [key for key in map(search.lookup.key_in, found) if key.startswith(may)]
             if not values:
                 return Page(keys, after)
             slots = [(key, search.slot(key)) for key in keys]

@@ -48,10 +48,6 @@ class Mirror:
         self._matrix: tuple[Any, Matrix] | None = None
         """The vectors below the prefix that was searched last."""
 
-    @property
-    def _whole(self) -> bool:
-        return "" in self._may
-
     # following
 
     def follow(self, prefixes: Iterable[tuple[str, ...]]) -> None:
@@ -70,7 +66,7 @@ class Mirror:
             missing = [prefix for prefix in prefixes if not self._covered(prefix)]
             for prefix in missing:
                 self._load(prefix)
-            if not missing or not self._whole:  # what is read anew each time is new enough
+            if not missing or "" not in self._may:  # what is read anew each time is new enough
                 return
         raise Conflict(f"{self._handle.scope} is restored again and again; search later")
 
@@ -81,24 +77,23 @@ class Mirror:
     def _catch_up(self) -> None:
         line = self._handle.reader.now()
         life, head = (line.ledger.number, line.sequence) if line is not None else (0, 0)
-        behind, may = head - self._sequence, self._handle.reader.may()
-        if (life, may) != (self._life, self._may) or (behind and not self._whole):
-            self._clear()  # entries tell who may read a part only of nothing
-        elif behind > max(MOST_ENTRIES, len(self._rows)):
+        may = self._handle.reader.may()
+        changed = self._changed(head) if (life, may) == (self._life, self._may) else None
+        if changed is None:
             self._clear()
-        elif behind and self._loaded:
-            changed = self._changed(self._sequence + 1, head)
-            if changed is None:
-                self._clear()
-            else:
-                self._sequence = head
-                for start in range(0, len(changed), CHUNK):
-                    self._read_again(changed[start : start + CHUNK])
         self._life, self._sequence, self._may = life, head, may
+        keys = iter(changed or ())
+        while page := list(islice(keys, CHUNK)):
+            self._read_again(page)
 
-    def _changed(self, first: int, last: int) -> list[str] | None:
-        """The keys that entries changed; None if one of them moved the whole state, or was pruned
-        and does not tell any more."""
+    def _changed(self, last: int) -> list[str] | None:
+        """The keys that entries changed since. None if one of them moved the whole state, or was
+        pruned and tells nothing; if they are many; or if who asks may read a part only."""
+        first = self._sequence + 1
+        if first > last or not self._loaded:
+            return []
+        if "" not in self._may or last - first >= max(MOST_ENTRIES, len(self._rows)):
+            return None
         log = self._handle.history.log
         keys: dict[str, None] = {}
         for entry in log(since=first, until=last, limit=None, newest_first=False):
@@ -136,7 +131,7 @@ class Mirror:
         life, sequence = (line.ledger.number, line.sequence) if line is not None else (0, 0)
         if life != self._life:
             raise Conflict(f"{reader.scope} was deleted while it was searched; search again")
-        if sequence != self._sequence and self._whole:
+        if sequence != self._sequence and "" in self._may:
             found = self._handle.view(self._sequence).reader.get_many(keys)
         return found
 
