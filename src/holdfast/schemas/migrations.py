@@ -247,6 +247,8 @@ class _Work:
 
     def __post_init__(self) -> None:
         state, rule = self.state, self.rule
+        if (guard := handle_of(state).core.guard) is not None:
+            guard.check(state.scope)  # what is said of all values leaves none out
         self._schema = rule.schema(handle_of(state).reader.get)
         # The version that values are taken for that were written before there was a schema.
         steps = self._schema.steps
@@ -438,8 +440,6 @@ class _Work:
         if line is None:
             return
         mine = self.rule
-        if (guard := reader.core.guard) is not None:  # what is told of all leaves nothing out
-            guard.check(state.scope, self.key or mine.prefix)
         rules = [one for one in line.declared.all if isinstance(one, SchemaRule)]
         # Of keys below another schema's longer prefix that one says what they are.
         inside = any(one.prefix.startswith(mine.prefix) for one in rules if one.key != mine.key)
