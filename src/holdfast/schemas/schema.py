@@ -110,7 +110,7 @@ class SchemaRule(CheckingDeclaration):
         counts for a list as a whole is refused, for the rest of it would have to be read.
         """
         schema = self.schema(read)
-        whole = [name for name in _WHOLE if items and name in schema.said]
+        whole = [name for name in _WHOLE if items and name in schema._words]
         problems = [f"{name} is checked by set alone" for name in whole]
         problems = problems or schema.checker.problems(value)
         if problems:
@@ -230,7 +230,7 @@ class Schema(SchemaRule):
         return Checker(self.document)
 
     @cached_property
-    def said(self) -> frozenset[str]:
+    def _words(self) -> frozenset[str]:
         """The words in which the document speaks of a value itself, not of what is in it."""
         return frozenset(name for one in _same(self.document, self.document) for name in one or ())
 
