@@ -449,3 +449,11 @@ def test_a_search_follows_writes_of_others_and_grants(featured: sync.Store) -> N
     access.revoke("ann", scope, prefix=ada)
     with pytest.raises(AccessDeniedError):
         mine.search(())
+
+
+def test_a_refusal_names_no_key_that_may_not_be_read(filled: sync.Store) -> None:
+    access = Access(filled)
+    access.grant("ann", "agent:a", "write")
+    with pytest.raises(holdfast.errors.InvalidInputError, match="'sec' are stored") as told:
+        access.as_("ann").agent("a").declare(holdfast.Ephemeral("sec"))
+    assert "secret" not in str(told.value)
