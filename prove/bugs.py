@@ -1987,8 +1987,8 @@ BUGS = (
     Bug(
         "a list is not filtered by what may be read",
         "store/read/reader.py",
-        "kept = ((key, slot) for key, slot in kept if key.startswith(may))\n",
-        "guard.reach(self.scope)\n",
+        'return kept if may == ("",) else (one for one in kept if one[0].startswith(may))\n',
+        "return kept\n",
         "tests/access/test_grants.py::test_a_grant_for_a_prefix_is_for_those_keys_alone",
     ),
     Bug(
@@ -2026,6 +2026,14 @@ BUGS = (
         "                self._bring(fork, since, head)\n",
         "                self._bring(fork, head, head)\n",
         "tests/schemas/test_schema_migrations.py::test_what_others_write_meanwhile_is_brought_along",
+    ),
+    Bug(
+        "a migration that goes on forgets what it brought",
+        "schemas/migrations.py",
+        "        if since == self._record.start:\n",
+        "        if since != self._record.start:\n",
+        "tests/schemas/test_schema_migrations.py"
+        "::test_what_was_brought_and_went_since_does_not_come_back",
     ),
     Bug(
         "a hook's Cancel of a delete is swallowed",

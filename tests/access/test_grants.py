@@ -18,7 +18,9 @@ from store_kit import Hands, Place
 import holdfast
 from holdfast import sync
 from holdfast.errors import AccessDeniedError, InvalidInputError
+from holdfast.store.inner import core_of, cursors
 from holdfast.sync.access import Access, Audit, Grant
+from holdfast.sync.hooks import Hooks
 
 DENIED = AccessDeniedError
 START = holdfast.Position()
@@ -373,6 +375,21 @@ def test_agents_that_may_not_be_read_are_left_out_of_the_registry(
     assert [one.id for one in sync.agents.Agents(access.as_("ann")).list()] == ["a"]
 
 
+def test_a_hook_of_who_may_not_make_one_leaves_nothing_behind(
+    store: sync.Store, access: Access
+) -> None:
+    access.grant("ann", "agent:a", "read_write")
+    access.grant("ann", "custom:$leases", "write")
+    hooks, position, threads = Hooks(access.as_("ann")), store.position(), threading.active_count()
+    for kind in (hooks.background, hooks.before):
+        with pytest.raises(AccessDeniedError, match=r"ann may not admin \*"):
+            kind("*", name="mine")(lambda event, context: None)
+    assert (store.position(), threading.active_count()) == (position, threads)
+    assert cursors(core_of(store), "") == {}
+    assert hooks.metrics() == {}
+    hooks.stop()
+
+
 def test_a_lease_is_taken_by_who_may_write_its_name(store: sync.Store, access: Access) -> None:
     access.grant("ann", "custom:$leases", "write", prefix="jobs/")
     mine = access.as_("ann")
@@ -438,6 +455,7 @@ def test_without_access_nothing_more_is_called(store: sync.Store) -> None:
         (("ann", "agent", "read"), "no scope"),
         (("ann", "nobody:*", "read"), "begins with a kind"),
         (("ann", "", "read"), "no scope"),
+        (("ann", holdfast.Scope("agent", "a*"), "read"), "agent:a\\* as a target is a pattern"),
         (("ann", "agent:a", "own"), "a permission is read, write"),
         ((7, "agent:a", "read"), "principal"),
     ],

@@ -1,4 +1,5 @@
-"""Every public method of store, state and view is checked in a way that is written down here.
+"""Every public method of store, state and view is checked in a way that is written down here, and
+of what reads a store by itself: schemas, and what LangGraph keeps.
 
 A new method makes these tests fail until somebody has said how it is checked: what has no line
 here could be a way around all grants.
@@ -12,11 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langgraph.checkpoint.base import empty_checkpoint
 
 import holdfast
 from holdfast import sync
 from holdfast.errors import AccessDeniedError
+from holdfast.integrations.langgraph import HoldfastSaver, HoldfastStore
 from holdfast.sync.access import Access
+from holdfast.sync.schemas import Convert, Migrations, Number, Schema, Schemas, Step, Text
 
 Call = Callable[[Any, Path], Any]
 
@@ -266,3 +270,190 @@ def test_a_method_of_a_state_is_let_through_by_what_it_needs(
     access = Access(filled)
     access.grant("ann", "agent:a", LETS[how])
     assert not _denied(lambda: call(access.as_("ann").agent("a"), tmp_path))
+
+
+# ---- what reads a store by itself ---------------------------------------------------------------
+
+ONE = Schema("p", 1, prefix="p/", fields={"a": Text()}, compatible="none")
+STEPS = [Step(1, 2, [Convert("a", "parse_int")])]
+TWO = Schema("p", 2, prefix="p/", fields={"a": Number()}, compatible="none", steps=STEPS)
+THREAD = {"configurable": {"thread_id": "7", "checkpoint_ns": ""}}
+PLACE = ("users", "ada")
+
+
+def _put(saver: HoldfastSaver) -> Any:
+    return saver.put(THREAD, empty_checkpoint(), {}, {})
+
+
+def _put_writes(saver: HoldfastSaver) -> None:
+    there = {**THREAD["configurable"], "checkpoint_id": _first[0]}
+    saver.put_writes({"configurable": there}, [("v", 1)], "task")
+
+
+_first: list[str] = []
+FEATURES: dict[type, dict[str, tuple[str, Callable[[Any], Any]]]] = {
+    Schemas: {
+        "get": (LIST, lambda s: s.get("p")),
+        "history": (LIST, lambda s: s.history("p")),
+        "list": (LIST, lambda s: s.list()),
+    },
+    Migrations: {
+        "run": (BOTH, lambda m: m.run("agent:a", "p")),
+        "status": (SCOPE, lambda m: m.status("agent:a", "p")),
+        "validate": (HARMLESS, lambda m: m.validate(ONE, TWO)),
+    },
+    HoldfastStore: {
+        "get": (KEY, lambda s: s.get(PLACE, "secret")),
+        "batch": (LIST, lambda s: s.batch([])),
+        "search": (LIST, lambda s: s.search(())),
+        "list_namespaces": (LIST, lambda s: s.list_namespaces()),
+        "sweep_ttl": (LIST, lambda s: s.sweep_ttl() or []),
+        "put": (BOTH, lambda s: s.put(PLACE, "secret", {"v": 2})),
+        "delete": (WRITE, lambda s: s.delete(PLACE, "secret")),
+        "start_ttl_sweeper": (HARMLESS, lambda s: s.start_ttl_sweeper()),
+        "stop_ttl_sweeper": (HARMLESS, lambda s: s.stop_ttl_sweeper()),
+        "supports_ttl": (HARMLESS, lambda s: s.supports_ttl),
+        "ttl_config": (HARMLESS, lambda s: s.ttl_config),
+        "open": (HARMLESS, lambda _: None),
+    },
+    HoldfastSaver: {
+        "get": (SCOPE, lambda s: s.get(THREAD)),
+        "get_tuple": (SCOPE, lambda s: s.get_tuple(THREAD)),
+        "get_delta_channel_history": (
+            SCOPE,
+            lambda s: s.get_delta_channel_history(config=THREAD, channels=["v"]),
+        ),
+        "may_have_run": (SCOPE, lambda s: s.may_have_run(THREAD)),
+        "list": (SCOPE, lambda s: list(s.list(THREAD))),
+        "thread_ids": (REACH, lambda s: list(s.thread_ids())),
+        "put": (BOTH, _put),
+        "put_writes": (BOTH, _put_writes),
+        "prune": (LIST, lambda s: s.prune(["7"]) or []),
+        "copy_thread": (LIST, lambda s: s.copy_thread("7", "8") or []),
+        "delete_for_runs": (LIST, lambda s: s.delete_for_runs(["run"]) or []),
+        "delete_thread": (ADMIN, lambda s: s.delete_thread("7")),
+        "get_next_version": (HARMLESS, lambda s: s.get_next_version(1, None)),
+        "config_specs": (HARMLESS, lambda s: s.config_specs),
+        "serde": (HARMLESS, lambda s: s.serde),
+        "with_allowlist": (HARMLESS, lambda _: None),
+        "open": (HARMLESS, lambda _: None),
+    },
+}
+CALLS = [(kind, name) for kind, table in FEATURES.items() for name in table]
+
+
+@pytest.mark.parametrize("kind", FEATURES)
+def test_every_method_of_what_reads_a_store_has_a_line(kind: type) -> None:
+    names = public(kind)
+    alone = {name for name in names if not (name[0] == "a" and name[1:] in names)}
+    assert alone == set(FEATURES[kind])
+
+
+@pytest.fixture
+def featured(store: sync.Store) -> sync.Store:
+    """Values of a schema, items of a memory and a thread."""
+    state = store.agent("a")
+    state.declare(ONE)
+    state.set("p/secret", {"a": "secret"})
+    state.declare(TWO)
+    HoldfastStore(store).put(PLACE, "secret", {"v": "secret"})
+    made = empty_checkpoint()
+    made["channel_values"]["v"], made["channel_versions"]["v"] = "secret", 1
+    HoldfastSaver(store).put(THREAD, made, {}, {"v": 1})
+    _first[:] = [made["id"]]
+    return store
+
+
+@pytest.mark.parametrize(("kind", "name"), CALLS)
+@pytest.mark.parametrize("grant", [None, "n/", "write"])
+def test_what_reads_a_store_tells_nobody_what_may_not_be_read(
+    featured: sync.Store, kind: type, name: str, grant: str | None
+) -> None:
+    how, call = FEATURES[kind][name]
+    access = Access(featured)
+    for scope in ("agent:a", "custom:langgraph/7", "custom:langgraph-store"):
+        if grant == "n/":
+            access.grant("ann", scope, "admin", prefix="n/")
+        elif grant is not None:
+            access.grant("ann", scope, grant)
+    access.grant("ann", "custom:langgraph/8", "admin")
+    access.grant("ann", "custom:$leases", "write")
+    position = featured.position()
+    told: Any = []
+    denied = False
+    try:
+        told = call(kind(access.as_("ann")))
+    except AccessDeniedError:
+        denied = True
+    except holdfast.errors.MissingError:  # of what is not seen there is nothing
+        assert kind is Schemas or grant is None
+    assert "secret" not in str(told)
+    if how in (KEY, SCOPE, BOTH, ADMIN):
+        assert denied or (kind is Migrations and grant is None)
+    elif how == LIST:
+        assert told == []
+        assert not denied or grant is None
+    if (how, grant) != (WRITE, "write"):
+        assert featured.position() == position, "nothing was written"
+
+
+@pytest.mark.parametrize(("kind", "name"), CALLS)
+def test_what_reads_a_store_is_let_through_by_what_it_needs(
+    featured: sync.Store, kind: type, name: str
+) -> None:
+    how, call = FEATURES[kind][name]
+    access = Access(featured)
+    for scope in ("agent:a", "custom:langgraph/7", "custom:langgraph-store"):
+        access.grant("ann", scope, LETS.get(how, "read"))
+    access.grant("ann", "custom:langgraph/8", "admin")
+    access.grant("ann", "custom:$leases", "write")
+    assert not _denied(lambda: call(kind(access.as_("ann"))))
+
+
+def test_a_migration_is_told_of_to_who_may_read_all_that_it_is_about(
+    featured: sync.Store,
+) -> None:
+    access = Access(featured)
+    access.grant("ann", "agent:a", "write")
+    access.grant("ann", "agent:a", "read", prefix="p/")
+    with pytest.raises(AccessDeniedError, match="ann may not read agent:a;"):
+        Migrations(access.as_("ann")).run("agent:a", "p", dry_run=True)
+    access.grant("ann", "agent:a", "read")
+    (report,) = Migrations(access.as_("ann")).run("agent:a", "p", dry_run=True)
+    assert report.failures == ("p/secret (version 1): a cannot be made int",)
+
+
+def test_a_search_follows_writes_of_others_and_grants(featured: sync.Store) -> None:
+    access, theirs = Access(featured), HoldfastStore(featured)
+    theirs.put(("users", "bob"), "b", {"v": "bob"})
+    scope, ada = "custom:langgraph-store", "items/users/ada"
+    access.grant("ann", scope, "read", prefix=ada)
+    mine = HoldfastStore(access.as_("ann"))
+
+    def found() -> list[str]:
+        assert mine.list_namespaces() == sorted({one.namespace for one in mine.search(())})
+        return [one.key for one in mine.search(())]
+
+    assert found() == ["secret"]
+    theirs.put(PLACE, "later", {"v": 1})
+    theirs.put(("users", "bob"), "c", {"v": 1})
+    assert found() == ["later", "secret"]
+    theirs.delete(PLACE, "secret")
+    assert found() == ["later"]
+    access.grant("ann", scope, "read")
+    assert found() == ["c", "later", "b"]
+    theirs.delete(PLACE, "later")
+    assert found() == ["c", "b"]
+    access.revoke("ann", scope)
+    assert found() == []
+    access.revoke("ann", scope, prefix=ada)
+    with pytest.raises(AccessDeniedError):
+        mine.search(())
+
+
+def test_a_refusal_names_no_key_that_may_not_be_read(filled: sync.Store) -> None:
+    access = Access(filled)
+    access.grant("ann", "agent:a", "write")
+    with pytest.raises(holdfast.errors.InvalidInputError, match="'sec' are stored") as told:
+        access.as_("ann").agent("a").declare(holdfast.Ephemeral("sec"))
+    assert "secret" not in str(told.value)

@@ -16,6 +16,7 @@ import holdfast
 from holdfast import sync
 from holdfast.errors import DiskFullError, InvalidInputError
 from holdfast.integrations.langgraph.store.langgraph_store import SCOPE, HoldfastStore
+from holdfast.sync.access import Access
 
 
 class Hands:
@@ -175,6 +176,20 @@ def test_a_store_opened_for_reading_renews_nothing(tmp_path: Any, hands: Hands) 
     with HoldfastStore.open(url, clock=clock, read_only=True) as items:
         assert items.get(("a",), "k") is not None
         assert len(items.search(())) == 1
+
+
+def test_who_may_only_read_renews_nothing(
+    base: sync.Store, items: HoldfastStore, hands: Hands
+) -> None:
+    items.put(("a",), "k", {}, ttl=10)
+    access = Access(base)
+    access.grant("ann", SCOPE, "read")
+    mine = HoldfastStore(access.as_("ann"))
+    hands.move(6)
+    assert mine.get(("a",), "k") is not None
+    assert [one.key for one in mine.search(("a",))] == ["k"]
+    hands.move(5)
+    assert mine.get(("a",), "k") is None
 
 
 def test_a_sweep_removes_what_is_expired(

@@ -564,33 +564,63 @@ def counted(self, batch):
         os.kill(os.getpid(), 9)
     commit(self, batch)
 sqlite.SqliteStorage.commit = counted
+def others():
+    state = store.agent("1")
+    state.set("note", "second")
+    state.set("p/new", {"title": "new"})
+    state.set("p/03", {"title": "theirs"})
+    state.delete("p/04")
+if sys.argv[3:]:
+    from holdfast.schemas.migrations import _Work
+    migrate, meanwhile = _Work._migrate, [others]
+    def meddled(self, state):
+        migrate(self, state)
+        if meanwhile:
+            meanwhile.pop()()
+    _Work._migrate = meddled
 sync.schemas.Migrations(store).run("agent:1", "p", batch_size=5)
 """
 
 
-@pytest.mark.spec("L6", "X49")
-def test_killed_at_each_of_its_commits_it_goes_on(tmp_path: Path) -> None:
+def killed(place: Place, *more: str) -> Iterator[tuple[sync.Store, int]]:
+    """The same store after a migration that was killed at its first commit, at its second …, each
+    time as it was before; and what ended it."""
+    place.close()
+    whole = {file: file.read_bytes() for file in place.path.parent.iterdir() if file.is_file()}
+    for commits in range(40):
+        for file in place.path.parent.iterdir():
+            file.unlink()
+        for file, data in whole.items():
+            file.write_bytes(data)
+        done = subprocess.run(
+            [sys.executable, "-c", KILLED, str(place.path), str(commits), *more],
+            env=place.environment(),
+            check=False,
+            timeout=60,
+        )
+        yield place.open(), done.returncode
+        place.close()
+        if done.returncode == 0:
+            return
+        assert done.returncode == -9
+
+
+@pytest.fixture
+def twenty(tmp_path: Path) -> Place:
+    """A file with twenty older values."""
     place = Place("sqlite", tmp_path, sealed=False)
     state = place.open().agent("1")
     state.declare(one())
     for n in range(20):
         state.set(f"p/{n:02}", {"name": f"n{n}"})
     state.declare(two())
-    place.close()
-    whole = {file: file.read_bytes() for file in place.path.parent.iterdir() if file.is_file()}
+    return place
+
+
+@pytest.mark.spec("L6", "X49")
+def test_killed_at_each_of_its_commits_it_goes_on(twenty: Place) -> None:
     seen = []
-    for commits in range(30):
-        for file in place.path.parent.iterdir():
-            file.unlink()
-        for file, data in whole.items():
-            file.write_bytes(data)
-        done = subprocess.run(
-            [sys.executable, "-c", KILLED, str(place.path), str(commits)],
-            env=place.environment(),
-            check=False,
-            timeout=60,
-        )
-        store = place.open()
+    for store, _ in killed(twenty):
         state = store.agent("1")
         seen.append(stamped(state))
         assert seen[-1] in ({1: 20}, {2: 20}), "all or none"
@@ -602,10 +632,40 @@ def test_killed_at_each_of_its_commits_it_goes_on(tmp_path: Path) -> None:
         assert len(lines) == 1, "it went on with the fork that there was"
         assert Migrations(store).status("*", "p")[0].status == "completed"
         assert store.verify().ok
-        place.close()
-        if done.returncode == 0:
-            break
-        assert done.returncode == -9
     assert seen[0] == {1: 20}
     assert seen[-1] == {2: 20}
     assert len(seen) > 7
+
+
+@pytest.mark.spec("L6", "X49")
+def test_killed_beside_a_writer_it_brings_back_nothing_that_went_since(twenty: Place) -> None:
+    state = twenty.open().agent("1")
+    state.set("note", "first")
+    state.checkpoint("before")
+    ends = []
+    for store, end in killed(twenty, "beside a writer"):
+        ends.append(end)
+        state = store.agent("1")
+        state.restore("before")  # the fork may have what was written since
+        assert run(store).status == "completed"
+        assert state.items("p/") == [(f"p/{n:02}", led(f"n{n}")) for n in range(20)]
+        assert state.get("note") == "first"
+        assert store.verify().ok
+    assert len(ends) > 15
+
+
+def test_what_was_brought_and_went_since_does_not_come_back(
+    store: sync.Store, state: sync.State
+) -> None:
+    state.set("note", "first")
+    before = state.checkpoint("before")
+    state.declare(two())
+    assert run(store, timeout=0).status == "in_progress"
+    state.set_many({"note": "second", "other": 1, "p/0": {"title": "x"}, "p/new": {"title": "x"}})
+    state.delete("p/1")
+    for _ in range(2):  # what was brought twice, too
+        assert run(store, timeout=0).status == "in_progress"
+    state.restore(before)
+    assert run(store).status == "completed"
+    assert state.items("p/") == [(f"p/{n}", led(f"n{n}", n)) for n in range(7)]
+    assert (state.get("note"), state.exists("other")) == ("first", False)

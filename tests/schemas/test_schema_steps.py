@@ -70,6 +70,10 @@ def nothing(value: dict[str, Any]) -> Any:
          {"a": 1, "b": {"x": 2.5}, "c": 3.5}),
         (Merge(["a", "b"], "a", "first_non_null"), {"a": None, "b": 0}, {"a": 0, "b": 0}),
         (Custom("test: upper"), {"a": "x"}, {"a": "X"}),
+        (Convert("a", "parse_float"), {"a": 2**60}, {"a": 2.0**60}),
+        (Merge(["a", "b"], "c", "first_non_null"), {"d": 1}, {"d": 1}),
+        (Merge(["a", "b"], "c", "concat_strings"), {"a": None}, {"a": None}),
+        (Merge(["a", "b"], "c", "sum_numbers"), {}, {}),
         (Copy("a", "b"), {}, {}),
         (Move("a.b", "c"), {"a": 1}, {"a": 1}),
         (Convert("a.b", "parse_int"), {"a": {}}, {"a": {}}),
@@ -92,6 +96,8 @@ def test_transforms(one: Any, before: dict[str, Any], after: dict[str, Any]) -> 
         (Convert("a", "parse_int"), {"a": "x"}, "cannot be made int"),
         (Convert("a", "parse_int"), {"a": float("inf")}, "cannot be made int"),
         (Convert("a", "parse_float"), {"a": True}, "cannot be made float"),
+        (Convert("a", "parse_float"), {"a": 2**60 + 1}, "cannot be made float without rounding it"),
+        (Convert("a", "parse_float"), {"a": str(2**60 + 1)}, "without rounding it"),
         (Convert("a", "to_string"), {"a": []}, "become text"),
         (Default("a.b", 1), {"a": 1}, "leads through a"),
         (Split("a", "b"), {"a": 1}, "no text"),
@@ -209,7 +215,9 @@ def modelled(known: dict[tuple[str, ...], Any], one: Any) -> None:
         drop(at(one.field))
     else:
         found_some = [part(at(path)) for path in one.fields]
-        put(at(one.into), next((f for f in found_some if f.get((), None) is not None), {(): None}))
+        there = [some for some in found_some if some.get(()) is not None]
+        if there:
+            put(at(one.into), there[0])
 
 
 @pytest.mark.spec("X45", "X49")
@@ -289,6 +297,22 @@ def test_a_break_is_named_by_its_field(newer: Any, path: str) -> None:
     assert any(one.startswith(path) for one in report.errors), report.errors
     assert not report.is_valid
     assert report.risk == "critical"
+
+
+@pytest.mark.spec("L86", "L89")
+@pytest.mark.parametrize(
+    ("kind", "fits"),
+    [({"type": "string"}, True), ({"type": ["string", "null"]}, False), ({}, False)],
+)
+def test_what_a_merge_makes_is_sure_where_one_of_its_fields_is(kind: Any, fits: bool) -> None:
+    old = {"type": "object", "properties": {"a": kind, "b": {}}, "required": ["a"]}
+    new = {"type": "object", "required": ["c"]}
+    done = [Step(1, 2, [Merge(["a", "b"], "c", "first_non_null")])]
+    new["properties"] = {"c": {}}
+    assert check_migration(old, new, done, "strict").is_valid is fits
+    assert not check_migration({**old, "required": []}, new, done, "strict").is_valid
+    sure = [Step(1, 2, [Default("b", 1), *done[0].transformations])]
+    assert check_migration({**old, "required": []}, new, sure, "strict").is_valid
 
 
 @pytest.mark.spec("L86")

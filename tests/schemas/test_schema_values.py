@@ -264,6 +264,8 @@ def test_lists_keep_to_it_when_they_grow_and_to_bounds_when_they_are_set(store: 
         with pytest.raises(SchemaViolationError) as told:
             state.extend("n/1", [1, "x"])
         assert told.value.problems == ('[1]: it is not of type "integer"',)
+        state.trim("n/1", keep_last=2)
+        assert state.get("n/1") == [1, 2]
     for rule, limit in (("uniqueItems", True), ("minItems", 2), ("maxItems", 2)):
         document = {"type": "array", "items": {"type": "integer"}, rule: limit}
         state.declare(Schema(rule, prefix=f"{rule}/", document=document))
@@ -272,6 +274,13 @@ def test_lists_keep_to_it_when_they_grow_and_to_bounds_when_they_are_set(store: 
         state.set(f"{rule}/1", [1, 2])
         with pytest.raises(SchemaViolationError):
             state.set(f"{rule}/1", {"minItems": [1], "maxItems": [1, 2, 3]}.get(rule, [1, 1]))
+        with pytest.raises(SchemaViolationError, match=f"{rule} is checked by set alone"):
+            state.trim(f"{rule}/1", keep_last=1)
+        assert state.get(f"{rule}/1") == [1, 2]
+    apart = {"$ref": "#/$defs/all", "$defs": {"all": {"anyOf": [True, {"maxItems": 1}]}}}
+    state.declare(Schema("apart", prefix="apart/", document=apart))
+    with pytest.raises(SchemaViolationError, match="maxItems is checked by set alone"):
+        state.append("apart/1", 1)
 
 
 ROUND = {"a/b": {"allOf": [{"$ref": "#/$defs/b"}]}, "b": {"$ref": "#/$defs/a~1b"}}

@@ -284,6 +284,8 @@ def fits(target: str, scope: str) -> bool:
 
 def check_target(target: Any) -> str:
     """The text of a scope, or of a pattern of scopes, if it is one."""
+    if isinstance(target, Scope) and "*" in target.id:  # it would fit others, too
+        raise InvalidInputError(f"{target} as a target is a pattern; give it as text to mean that")
     if not isinstance(target, str) or "*" not in target:
         return str(Scope.parse(target))
     Patterns(target)

@@ -161,6 +161,7 @@ class Hooks:
 
         On the async face there is a `loop` for those behind, where async functions run.
         """
+        self._core.check_store()  # before a place is kept, or a thread begins: gates take as much
         what = "a background hook" if made.behind else "a hook in front"
 
         def add(function: Any) -> Any:

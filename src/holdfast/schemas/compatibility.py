@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import InvalidInputError
-from holdfast.schemas.transforms import Custom, Default, Step
+from holdfast.schemas.transforms import Custom, Default, Merge, Step
 
 LEVELS = ("none", "backward", "forward", "full")
 """Of `compatible`: no check; newer schemas read older data; older ones read newer data; both."""
@@ -77,8 +77,10 @@ def led(fields: Fields, steps: Iterable[Step]) -> tuple[Fields, list[str], list[
         said = f"which {type(one).__name__} reads, is no field"
         reads = one.paths(one.READS)
         missing += [f"{path}, {said}" for path in reads if path not in there]
-        # Where what it reads is missing it does nothing; a Merge takes what is there.
-        must = one.ABSENT is None or all(there.get(path, (_FITS, False))[1] for path in reads)
+        found = [there.get(path, (_FITS, False)) for path in reads]
+        must = all(sure for _, sure in found)  # where what it reads is missing it does nothing
+        if isinstance(one, Merge):  # it takes what is there, and not null
+            must = any(sure and (old is _FITS or "null" not in _types(old)) for old, sure in found)
         for path in one.paths(one.DROPS):
             there.pop(path, None)
         for path in one.paths(one.WRITES):

@@ -247,6 +247,8 @@ class _Work:
 
     def __post_init__(self) -> None:
         state, rule = self.state, self.rule
+        if (guard := handle_of(state).core.guard) is not None:
+            guard.check(state.scope)  # what is said of all values leaves none out
         self._schema = rule.schema(handle_of(state).reader.get)
         # The version that values are taken for that were written before there was a schema.
         steps = self._schema.steps
@@ -365,12 +367,19 @@ class _Work:
         """
         points = handle_of(self.state).history.points
         then, now = (points.view(self.state.timeline, one) for one in (since, head))
-        made = []
-        for key, _, _ in tree_changes(now.ledger.trees, index_of(then), index_of(now)):
+        differ = tree_changes(now.ledger.trees, index_of(then), index_of(now))
+        keys, noted = {key for key, _, _ in differ}, f"{MIGRATIONS.prefix}{fork.timeline}"
+        if since == self._record.start:
+            # What an earlier run brought may have gone back since, and then does not differ: the
+            # fork knows which keys these are. It is told before it gets the first of them.
+            keys.update(handle_of(fork).reader.get(noted, ()))
+        wanted = sorted(key for key in keys if not derived(key))
+        made = [Operation("append", noted, wanted)] if wanted else []
+        for key in wanted:
             slot = now.slot(key)
-            if slot is not None and not derived(key):
+            if slot is not None:
                 made.append(_set(key, slot, _stored(now, key, slot), read_meta(slot.meta).schema))
-            elif not derived(key):
+            else:
                 made.append(Operation("delete", key))
         self._write(fork, "what was written meanwhile", made)
 
@@ -434,7 +443,7 @@ class _Work:
         rules = [one for one in line.declared.all if isinstance(one, SchemaRule)]
         # Of keys below another schema's longer prefix that one says what they are.
         inside = any(one.prefix.startswith(mine.prefix) for one in rules if one.key != mine.key)
-        for key, slot in line.scan(mine.prefix):
+        for key, slot in reader.scan(line, mine.prefix):
             if key[:1] == "$" or self.key not in (None, key) or reader.judged(slot) is None:
                 continue
             rule = line.declared.check_of(key) if inside else mine

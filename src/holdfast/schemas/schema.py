@@ -43,7 +43,7 @@ _SEMANTIC = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
 MOST_KNOWN = 256
 """Schemas whose documents a process remembers."""
 _known: OrderedDict[str, Schema] = OrderedDict()
-_WHOLE = ("minItems", "maxItems", "uniqueItems", "contains", "prefixItems")
+_WHOLE = ("minItems", "maxItems", "uniqueItems", "contains", "prefixItems", "enum", "const")
 """What JSON Schema says of a list as a whole."""
 _HERE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
 """What it says of the value itself, and not of what is in it."""
@@ -106,11 +106,11 @@ class SchemaRule(CheckingDeclaration):
     ) -> int:
         """Refuse a value that breaks the schema, with all that is wrong with it.
 
-        Items that are added to a list are told by their place among these; what counts for a list
-        as a whole is refused, for the rest of it would have to be read.
+        Items that are added to a list (none if some go) are told by their place among these; what
+        counts for a list as a whole is refused, for the rest of it would have to be read.
         """
         schema = self.schema(read)
-        whole = [name for name in _WHOLE if items and name in schema.document]
+        whole = [name for name in _WHOLE if items and name in schema._words]
         problems = [f"{name} is checked by set alone" for name in whole]
         problems = problems or schema.checker.problems(value)
         if problems:
@@ -229,6 +229,11 @@ class Schema(SchemaRule):
         """What checks values."""
         return Checker(self.document)
 
+    @cached_property
+    def _words(self) -> frozenset[str]:
+        """The words in which the document speaks of a value itself, not of what is in it."""
+        return frozenset(name for one in _same(self.document, self.document) for name in one or ())
+
     def migrated(self, value: Any, version: int) -> Any:
         """A value of an older version as this one has it; not checked yet."""
         for step in self.way(version):
@@ -312,23 +317,27 @@ def _endless(root: dict[str, Any], one: Any) -> Iterator[str]:
         texts = [one.get("pattern", ""), *one.get("patternProperties", ())]
         if any(isinstance(text, str) and len(text) > MOST for text in texts):
             yield f"a pattern has at most {MOST} characters"
-        if isinstance(one.get("$ref"), str) and _leads_back(root, one, ()):
+        if isinstance(one.get("$ref"), str) and None in _same(root, one):
             yield f"the reference {one['$ref'][:MOST]!r} leads back to itself"
 
 
-def _leads_back(root: dict[str, Any], one: Any, seen: tuple[str, ...]) -> bool:
-    """Whether references lead back without a step into the value."""
-    if isinstance(one, list):
-        return any(_leads_back(root, inner, seen) for inner in one)
-    if not isinstance(one, dict):
-        return False
-    ref, there = one.get("$ref"), [one.get(name) for name in _HERE]
-    if isinstance(ref, str) and ref[:1] == "#":
-        if ref in seen:
-            return True
-        seen, at = (*seen, ref), root
-        for name in ref.split("/")[1:]:
+def _same(
+    root: dict[str, Any], one: dict[str, Any], above: tuple[int, ...] = ()
+) -> Iterator[dict[str, Any] | None]:
+    """The parts of a document that speak of the same value: one, and those that it leads to; None
+    where that leads back."""
+    if id(one) in above:
+        yield None
+        return
+    yield one
+    there = [one.get(name) for name in _HERE]
+    if isinstance(one.get("$ref"), str) and one["$ref"][:1] == "#":
+        at: Any = root
+        for name in one["$ref"].split("/")[1:]:
             name = name.replace("~1", "/").replace("~0", "~")
             at = at.get(name, {}) if isinstance(at, dict) else {}
         there.append(at)
-    return _leads_back(root, there, seen)
+    for part in there:
+        for each in part if isinstance(part, list) else [part]:
+            if isinstance(each, dict):
+                yield from _same(root, each, (*above, id(one)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -50,7 +51,7 @@ class Transform(Struct, frozen=True, dict=True, tag=True, tag_field="transform")
     DROPS: ClassVar[tuple[str, ...]] = ()
     RISK: ClassVar[str] = "low"
     ABSENT: ClassVar[Any] = _MISSING
-    """What stands for a field that is missing; where this does, there is nothing to do."""
+    """What stands for a field that is missing; where nothing else is read, nothing is done."""
 
     def paths(self, names: tuple[str, ...]) -> list[str]:
         """What its fields of these names say: `READS`, `WRITES` or `DROPS`."""
@@ -61,8 +62,8 @@ class Transform(Struct, frozen=True, dict=True, tag=True, tag_field="transform")
         """Do it to a value, in place; `TransformError` says what does not fit."""
         reads, drops, writes = self._paths
         found = [get_at(value, path, self.ABSENT) for path in reads]
-        if _MISSING in found:  # what the newer schema requires is checked behind the steps
-            return
+        if found and all(one is self.ABSENT for one in found):
+            return  # what the newer schema requires is checked behind the steps
         made = self._made(found)
         for path in drops:
             inner, last = _inside(value, path)
@@ -108,7 +109,11 @@ class Convert(Transform, frozen=True):
         kind = {"parse_int": int, "parse_float": float}.get(self.how)
         if kind is not None:
             said = f"{self.field} cannot be made {kind.__name__}"
-            return [_as(kind, one, said, strict=False)]
+            made = _as(kind, one, said, strict=False)
+            with suppress(ValueError):  # a text with a fraction is the float that is nearest to it
+                if type(one) in (int, str) and int(one) != made:
+                    raise TransformError(f"{said} without rounding it")
+            return [made]
         if isinstance(one, str):
             return found
         said = f"{self.field}: only numbers, flags and None become text"
@@ -157,7 +162,7 @@ class Split(Transform, frozen=True):
 
 
 class Merge(Transform, frozen=True):
-    """Make one field of several: `concat_strings`, `sum_numbers` or `first_non_null`."""
+    """Make one field of those not null: `concat_strings`, `sum_numbers` or `first_non_null`."""
 
     READS, WRITES, RISK, ABSENT = ("fields",), ("into",), "medium", None
     fields: list[str]
@@ -167,7 +172,7 @@ class Merge(Transform, frozen=True):
 
     def _made(self, found: list[Any]) -> list[Any]:
         there = [one for one in found if one is not None]
-        made: Any = there[0] if there else None
+        made: Any = there[0]
         if self.how == "concat_strings":
             said = f"{', '.join(self.fields)} are not all texts"
             made = self.separator.join(_as(list[str], there, said))

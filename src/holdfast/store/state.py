@@ -845,9 +845,9 @@ def _check_fit(handle: LineHandle, one: Declaration) -> bool:
             f"{handle.scope}: keys that begin with $ are those of parts of Holdfast, which "
             f"rely on them: {one.prefix!r} cannot be declared ephemeral"
         )
-    elif found := handle.reader.stored_keys(one.prefix):  # they would be hidden
+    elif handle.reader.stored_keys(one.prefix):  # they would be hidden
         raise InvalidInputError(
-            f"{handle.scope}: keys that begin with {one.prefix!r} are stored, for example "
-            f"{found[0]!r}; delete them before you declare them ephemeral"
+            f"{handle.scope}: keys that begin with {one.prefix!r} are stored; delete them before "
+            "you declare them ephemeral"
         )
     return False

@@ -758,6 +758,9 @@ def staged_trim(
     stage: Stage, sequence: int, key: str, trim: dict[str, int], packer: Packer, old: Slot
 ) -> list[Any]:
     """Trim a list, which is there, in the entry that is being built."""
+    rule = stage.rule(key)
+    if rule is not None and rule.check is not None:  # what stays was checked, item by item
+        _checked(stage, rule.check, key, [], NONE, items=True)
     length = old.length()
     if length is None:
         items = stage._items_of(key, old, packer.laid)

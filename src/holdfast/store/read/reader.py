@@ -407,6 +407,20 @@ class Reader:
             return []
         return self._values(timeline, list(self._slots(prefix, limit, after, timeline)), plain)
 
+    def may(self) -> tuple[str, ...]:
+        """What keys begin with that may be read; "" if all may, as of a store that none guards."""
+        held = self.core.guard.held(self.scope) if self.core.guard is not None else ("",)
+        return ("",) if "" in held else held
+
+    def scan(
+        self, timeline: Timeline, prefix: str, after: str = "", box: Box | None = None
+    ) -> Iterator[tuple[str, Slot]]:
+        """Keys that may be read and what is known of each; a timeline's own scan tells of all."""
+        found = timeline.scan(prefix, after)
+        kept = found if box is None else box.scan(found, prefix, after)
+        may = self.may()
+        return kept if may == ("",) else (one for one in kept if one[0].startswith(may))
+
     def _slots(
         self, prefix: str, limit: int | None, after: str, timeline: Timeline | None = None
     ) -> Iterator[tuple[str, Slot]]:
@@ -414,14 +428,8 @@ class Reader:
         if timeline is None:
             return
         prefix, after = normalize("NFC", prefix), normalize("NFC", after)
-        found = timeline.scan(prefix, after)
-        box = self._box(timeline)
-        kept = found if box is None else box.scan(found, prefix, after)
-        if (guard := self.core.guard) is not None:
-            may = guard.held(self.scope)
-            kept = ((key, slot) for key, slot in kept if key.startswith(may))
         number, bound = 0, MANY if limit is None else min(limit, MANY)
-        for key, slot in kept:
+        for key, slot in self.scan(timeline, prefix, after, self._box(timeline)):
             if number >= bound:
                 if number == limit:
                     return
@@ -451,10 +459,8 @@ class Reader:
             more = asked.limit is not None and len(found) > asked.limit
             found = found[: asked.limit]
             after = search.cursor(found[-1]) if more and found else None
-            keys = [search.lookup.key_in(name) for name in found]
-            if (guard := self.core.guard) is not None:
-                may = guard.held(self.scope)
-                keys = [key for key in keys if key.startswith(may)]
+            may = self.may()
+            keys = [key for key in map(search.lookup.key_in, found) if key.startswith(may)]
             if not values:
                 return Page(keys, after)
             slots = [(key, search.slot(key)) for key in keys]

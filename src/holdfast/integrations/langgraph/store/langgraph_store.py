@@ -25,7 +25,7 @@ from langgraph.store.base import (
     TTLConfig,
 )
 
-from holdfast.errors import Conflict, InvalidInputError, InvalidValueError, Unavailable
+from holdfast.errors import Conflict, HoldfastError, InvalidInputError, InvalidValueError
 from holdfast.integrations.langgraph.saver import Opening
 from holdfast.integrations.langgraph.store.filters import check_filter, common_prefix, matches
 from holdfast.integrations.langgraph.store.item_keys import Name, check_labels, encode, vectors_of
@@ -302,8 +302,8 @@ class HoldfastStore(BaseStore):
         if job.renew and not self._core.read_only:
             try:
                 again(partial(self._renew, job.renew), "others always put them", times=TRIES)
-            except (Conflict, Unavailable) as error:
-                # A renewal that cannot be written fails no read.
+            except HoldfastError as error:
+                # A renewal that cannot be written, or not by who may only read, fails no read.
                 _log.warning("times to live could not be renewed: %s", error)
 
     def _renew(self, keys: Iterable[str]) -> None:

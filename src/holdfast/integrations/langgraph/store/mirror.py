@@ -35,6 +35,8 @@ class Mirror:
         self._handle = handle
         self._dims = dims
         self._life = 0
+        self._may: tuple[str, ...] = ("",)
+        """What the keys begin with that could be read: grants come and go."""
         self._clear()
 
     def _clear(self) -> None:
@@ -62,10 +64,10 @@ class Mirror:
         for _ in range(ROUNDS):
             self._catch_up()  # also with what changed while something was read
             missing = [prefix for prefix in prefixes if not self._covered(prefix)]
-            if not missing:
-                return
             for prefix in missing:
                 self._load(prefix)
+            if not missing or "" not in self._may:  # what is read anew each time is new enough
+                return
         raise Conflict(f"{self._handle.scope} is restored again and again; search later")
 
     def _covered(self, namespace: tuple[str, ...]) -> bool:
@@ -75,22 +77,23 @@ class Mirror:
     def _catch_up(self) -> None:
         line = self._handle.reader.now()
         life, head = (line.ledger.number, line.sequence) if line is not None else (0, 0)
-        behind = head - self._sequence
-        if life != self._life or behind > max(MOST_ENTRIES, len(self._rows)):
+        may = self._handle.reader.may()
+        changed = self._changed(head) if (life, may) == (self._life, self._may) else None
+        if changed is None:
             self._clear()
-        elif behind and self._loaded:
-            changed = self._changed(self._sequence + 1, head)
-            if changed is None:
-                self._clear()
-            else:
-                self._sequence = head
-                for start in range(0, len(changed), CHUNK):
-                    self._read_again(changed[start : start + CHUNK])
-        self._life, self._sequence = life, head
+        self._life, self._sequence, self._may = life, head, may
+        keys = iter(changed or ())
+        while page := list(islice(keys, CHUNK)):
+            self._read_again(page)
 
-    def _changed(self, first: int, last: int) -> list[str] | None:
-        """The keys that entries changed; None if one of them moved the whole state, or was pruned
-        and does not tell any more."""
+    def _changed(self, last: int) -> list[str] | None:
+        """The keys that entries changed since. None if one of them moved the whole state, or was
+        pruned and tells nothing; if they are many; or if who asks may read a part only."""
+        first = self._sequence + 1
+        if first > last or not self._loaded:
+            return []
+        if "" not in self._may or last - first >= max(MOST_ENTRIES, len(self._rows)):
+            return None
         log = self._handle.history.log
         keys: dict[str, None] = {}
         for entry in log(since=first, until=last, limit=None, newest_first=False):
@@ -121,14 +124,14 @@ class Mirror:
                 self._attach(key, vectors.get(vectors_of(key), b""))
 
     def records(self, keys: list[str]) -> dict[str, Any]:
-        """Records as they are at the mirror's entry."""
+        """Records as they are at the mirror's entry; for who may not see the past, as of now."""
         reader = self._handle.reader
         found = reader.get_many(keys)
         line = reader.now()
         life, sequence = (line.ledger.number, line.sequence) if line is not None else (0, 0)
         if life != self._life:
             raise Conflict(f"{reader.scope} was deleted while it was searched; search again")
-        if sequence != self._sequence:
+        if sequence != self._sequence and "" in self._may:
             found = self._handle.view(self._sequence).reader.get_many(keys)
         return found
 
@@ -151,7 +154,7 @@ class Mirror:
         line = reader.now()
         if line is None:
             return
-        pairs = list(line.scan(root))
+        pairs = list(reader.scan(line, root))
         pairs.sort(key=lambda pair: pair[1].location if type(pair[1].location) is tuple else ())
         for start in range(0, len(pairs), CHUNK):
             page = pairs[start : start + CHUNK]
