@@ -9,6 +9,8 @@ from store_kit import Place, put_row, rows_of
 
 from holdfast import sync
 from holdfast.errors import StateIntegrityError
+from holdfast.store.inner import core_of
+from holdfast.store.journal.timeline import Timeline
 
 
 def filled(store: sync.Store) -> dict[str, Any]:
@@ -87,6 +89,50 @@ def test_revert_does_without_it(place: Place, way: str) -> None:
     state = place.reopen().agent("1")
     assert state.revert(correlation="run").done == ["key/5", "list"]
     assert {key: value for key, value in state.items() if not key.startswith("more/")} == truth
+
+
+def test_a_write_under_way_is_seen_by_who_passes_over_damage_meanwhile(place: Place) -> None:
+    """The state is read anew beside the commit; what that commits is no less there."""
+    truth = filled(place.open())
+    place.close()
+    store, between = place.open_between()
+    state = store.agent("1")
+    state.append("list", "held from now on")
+    for key, good in rows_of(place.storage(), b"N"):
+        put_row(place.storage(), key, good[:-5] + bytes([good[-5] ^ 4]) + good[-4:])
+
+    def read() -> None:
+        wanted = {key: value for key, value in truth.items() if key.startswith("key/")}
+        assert dict(state.items(prefix="key/")) == wanted, "it is not committed yet"
+
+    between.before = read
+    state.set("key/5", "written")
+    assert between.before is None
+    assert state.get("key/5") == "written"
+    assert place.open().agent("1").get("key/5") == "written"
+
+
+def test_a_write_behind_a_restore_past_damage_is_seen(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it is done before the restore has returned."""
+    state = place.open().agent("1")
+    state.set("k", 1)
+    state.checkpoint("safe")
+    newest = state.set("k", 2)
+    key, good = rows_of(place.storage(), b"E")[newest - 1]
+    put_row(place.storage(), key, good[:-3] + bytes(3))
+    store = place.reopen()
+    state, core = store.agent("1"), core_of(store)
+    take_over = core.take_over
+
+    def late(line: Timeline) -> None:
+        state.set("k", 3)
+        take_over(line)
+
+    monkeypatch.setattr(core, "take_over", late)
+    state.restore("safe", past_damage=True)
+    assert state.get("k") == 3
 
 
 def test_a_damaged_checkpoint_is_not_silently_replaced_by_an_older_namesake(place: Place) -> None:
