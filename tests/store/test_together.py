@@ -15,6 +15,7 @@ from store_kit import Place
 from holdfast import sync
 from holdfast.errors import Conflict
 from holdfast.store.journal import directory
+from holdfast.store.journal.timeline import Timeline
 
 PRELUDE = """
 import sys
@@ -488,16 +489,16 @@ def test_a_write_is_seen_in_a_scope_that_was_let_go_meanwhile(
     assert begun.wait(30)
     store.agent("1").get("k")
     store.agent("2").get("k")
-    load = directory.Timeline.load
+    load = Timeline.load
 
-    def loaded(line: directory.Timeline, *args: Any, **more: Any) -> directory.Timeline:
+    def loaded(line: Timeline, *args: Any, **more: Any) -> Timeline:
         load(line, *args, **more)
         go.set()
         writer.join()
         return line
 
     if when == "while it is read":
-        monkeypatch.setattr(directory.Timeline, "load", loaded)
+        monkeypatch.setattr(Timeline, "load", loaded)
     state.get("k")
     go.set()
     writer.join()
