@@ -37,6 +37,7 @@ from holdfast.store.names.items import Checkpoint, Entry, Position
 from holdfast.store.names.scope import Scope
 from holdfast.store.read.reader import microseconds, moment
 from holdfast.store.rules.lookup import derived
+from holdfast.store.rules.sticky import sticky_prefixes
 
 VIEWS = 8
 """Older states that a scope keeps in memory, for who asks for one again."""
@@ -70,17 +71,15 @@ class Points:
 
     def past_damage(self) -> Timeline:
         """The timeline, for who goes back whatever is damaged: it can only be looked back on, too,
-        if not all of its saved index can be read, nor be made from entries."""
+        if what a restore takes from it can be read neither in its saved index nor from entries."""
         line = self.line()
+        with suppress(DamagedIndexError):  # entries may have it all
+            return _restorable(line)
         try:
-            deque(line.scan() if line.stranded is None else (), 0)
-        except DamagedIndexError:  # entries may have it all
-            try:
-                self.core.reload(self.scope, self.timeline, saves=False)
-            except StateIntegrityError as error:  # they have not
-                return self.core.stranded(self.scope, self.timeline, error)
-            return self.line()
-        return line
+            self.core.reload(self.scope, self.timeline, saves=False)
+            return _restorable(self.line())
+        except StateIntegrityError as error:  # they have not, or they are pruned
+            return self.core.stranded(self.scope, self.timeline, error)
 
     def find(self, point: Any) -> tuple[str, int]:
         """(timeline, sequence) of a point.
@@ -287,6 +286,16 @@ class Points:
             while len(kept) > VIEWS:
                 kept.pop(next(iter(kept)))
         return found
+
+
+def _restorable(line: Timeline) -> Timeline:
+    """The timeline, of which all can be read that a restore takes from it: its index as one tree,
+    and the keys that stay. Damage apart from these is in nobody's way."""
+    if line.stranded is None:
+        line.folded()
+        for prefix in sticky_prefixes(line.declared):
+            deque(line.scan(prefix), 0)
+    return line
 
 
 def _numeral(text: str) -> bool:
