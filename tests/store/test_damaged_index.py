@@ -214,21 +214,24 @@ def test_a_write_behind_a_restore_past_damage_is_seen(
     assert state.get("k") == 3
 
 
-def test_a_damaged_checkpoint_is_not_silently_replaced_by_an_older_namesake(place: Place) -> None:
+@pytest.mark.parametrize("name", ["release", "5a" * 32])  # which a hash could be, too
+def test_a_damaged_checkpoint_is_not_silently_replaced_by_an_older_namesake(
+    place: Place, name: str
+) -> None:
     state = place.open().agent("1")
     state.set("k", 1)
-    older = state.checkpoint("release")
+    older = state.checkpoint(name)
     state.set("k", 2)
-    newer = state.checkpoint("release")
+    newer = state.checkpoint(name)
     state.set("k", 3)
     rows = rows_of(place.storage(), b"E")
     key, good = rows[newer.sequence - 1]
     put_row(place.storage(), key, good[:-3] + bytes(3))
     state = place.reopen().agent("1")
     with pytest.raises(StateIntegrityError, match="by its id"):
-        state.restore("release", past_damage=True)
+        state.restore(name, past_damage=True)
     assert [c.id for c in state.checkpoints()] == [older.id]
-    assert state.at(older.id).get("k") == 1
+    assert state.at(older.id).get("k") == state.at(older.hash).get("k") == 1
 
 
 def test_what_is_to_be_done_is_told_of_the_damage_that_counts(place: Place) -> None:

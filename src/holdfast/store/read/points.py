@@ -161,13 +161,21 @@ class Points:
                 return self._checked(timeline, int(number))
             except TimelineNotFoundError as error:
                 missing = error  # unless it is a checkpoint's name: "release@2"
-        # A damaged one on the way may be the one that is meant: then only an id can say which.
-        hashed = _HASH.fullmatch(text) is not None
-        for line, sequence, envelope, body in self.statements(refuse=not hashed):
-            named = any(op[0] == entry.CHECKPOINT and op[1] == text for op in body.ops)
+        hashed, passed = _HASH.fullmatch(text) is not None, list[tuple[int, str]]()
+        for line, sequence, envelope, body in self.statements(passed=passed):
             key = rowkinds.entry(line.prefix, sequence)
-            if named or (hashed and line.ledger.entry_hash(key, envelope.data).hex() == text):
+            if hashed and line.ledger.entry_hash(key, envelope.data).hex() == text:
+                return self.timeline, sequence  # no other has it
+            named = any(op[0] == entry.CHECKPOINT and op[1] == text for op in body.ops)
+            if named and not passed:
                 return self.timeline, sequence
+            if passed and (named or not hashed):  # a hash may still be found behind it
+                break
+        if passed:  # a damaged one on the way may be the one that is meant
+            raise StateIntegrityError(
+                f"{passed[0][1]}. It is a checkpoint whose name cannot be read: give the one that "
+                f"is meant by its id ({self.timeline}@NUMBER; `checkpoints()` lists them)"
+            )
         if missing is not None:
             raise missing
         if _numeral(text):
@@ -177,12 +185,11 @@ class Points:
         )
 
     def statements(
-        self, *, refuse: bool = False, passed: list[tuple[int, str]] | None = None
+        self, *, passed: list[tuple[int, str]] | None = None
     ) -> Iterator[tuple[Timeline, int, Envelope, Body]]:
         """Entries of this timeline that are checkpoints, newest first.
 
-        A list passes over one whose body is damaged, unless it is to `refuse`: `verify` names it,
-        the others can be used.
+        One whose body is damaged is passed over: `verify` names it, the others can be used.
         With `passed`, those are noted there with what is wrong, and a missing one is no end.
         """
         try:
@@ -203,11 +210,6 @@ class Points:
                     raise
                 continue
             except DamagedRecordError as error:  # the others can be used
-                if refuse:
-                    raise StateIntegrityError(
-                        f"{error}. It is a checkpoint whose name cannot be read: give the one that "
-                        f"is meant by its id ({self.timeline}@NUMBER; `checkpoints()` lists them)"
-                    ) from None
                 if passed is not None:
                     passed.append((sequence, str(error)))
                 sequence = self._statement_before(line, sequence)
