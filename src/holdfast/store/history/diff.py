@@ -39,9 +39,8 @@ def diff_states(
 
     Objects are compared by field; where one is given whole it is built, unless `plain`. Only what
     entries changed is looked at: a key that has expired and was not swept yet is not found by that
-    alone. Keys that begin with something of `without` are left out.
-
-    A saved index that is damaged, of either state, only saves time.
+    alone. Keys that begin with something of `without` are left out. A saved index that is damaged,
+    of either state, costs time.
     """
     how = without, reveal, plain
     return after.past_damage(lambda _: before.past_damage(lambda _: _compared(before, after, *how)))

@@ -29,7 +29,7 @@ from holdfast.storage.rows import ATTEMPTS
 from holdfast.store.history.checkpoint import History
 from holdfast.store.history.diff import expiry_changes, redacted_diff
 from holdfast.store.history.handle import LineHandle
-from holdfast.store.history.merge_values import Decide, merge_meta, merge_values, meta_along
+from holdfast.store.history.merge_values import Decide, Steps, merge_meta, merge_values, meta_along
 from holdfast.store.history.restore import is_further, seen_change
 from holdfast.store.journal.declared import PREFIX
 from holdfast.store.journal.entry import Body
@@ -388,7 +388,7 @@ class Merging:
         """`slots` are ours, theirs and those of the bases."""
         masked = sensitive(key, slots, self.rules)
 
-        def decide(path: str, steps: tuple[Any, ...], base: Any, here: Any, there: Any) -> Any:
+        def decide(path: str, steps: Steps, base: Any, here: Any, there: Any) -> Any:
             mine, other = [
                 self.entry((slot.timeline, slot.sequence)) if slot is not None else None
                 for slot in slots[:2]
@@ -408,7 +408,7 @@ class Merging:
 
         return decide
 
-    def _redacted(self, conflict: MergeConflict, steps: tuple[Any, ...]) -> MergeConflict:
+    def _redacted(self, conflict: MergeConflict, steps: Steps) -> MergeConflict:
         """A conflict as people may see it (`Protection`)."""
         if (hide := self.handle.core.redact) is None:
             return conflict

@@ -32,14 +32,16 @@ if TYPE_CHECKING:
     from holdfast.store.journal.timeline import Timeline
 
 
-Decide = Callable[[str, tuple[Any, ...], Any, Any, Any], Any]
-"""From the path, the same as data (`Difference.steps`: a path is for people, and cannot be parsed)
-and what stands there before, in ours and in theirs (`DELETED` where there is nothing) to what shall
-stand there: a value or `DELETED`."""
+Items = list[Any]
+Steps = tuple[Any, ...]
+"""The way into a value as data, as of a `Difference`: a path is for people, nobody parses it."""
+Decide = Callable[[str, Steps, Any, Any, Any], Any]
+"""From path, steps and what stands there before, in ours and in theirs (`DELETED` where there is
+nothing) to what shall stand there: a value or `DELETED`."""
 
 
 def merge_values(
-    path: str, base: Any, ours: Any, theirs: Any, decide: Decide, steps: tuple[Any, ...] = ()
+    path: str, base: Any, ours: Any, theirs: Any, decide: Decide, steps: Steps = ()
 ) -> Any:
     """One value of two; `DELETED` stands for none."""
     if same(ours, theirs) or same(base, theirs):
@@ -103,14 +105,7 @@ def _identities(items: list[Any]) -> list[Any]:
     return [identity(item) for item in items]
 
 
-def _items(
-    path: str,
-    base: list[Any],
-    ours: list[Any],
-    theirs: list[Any],
-    decide: Decide,
-    steps: tuple[Any, ...],
-) -> Any:
+def _items(path: str, base: Items, ours: Items, theirs: Items, decide: Decide, steps: Steps) -> Any:
     mine, other = _fate(base, ours), _fate(base, theirs)
     merged: list[Any] = []
     at = 0  # where we are in ours

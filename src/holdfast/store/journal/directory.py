@@ -411,9 +411,9 @@ class Directory:
             with self._lock:
                 timeline = ledger.timelines.get(number)
                 if timeline is None:
-                    timeline = Timeline(ledger, number)
-                    token, count = self.storage.version(), self.lanes.count
+                    timeline, count = Timeline(ledger, number), self.lanes.count
                     if ledger.birth is None:
+                        token = self.storage.version()
                         timeline.load()
                         timeline.seen = token
                     ledger.timelines[number] = timeline
@@ -510,9 +510,9 @@ class Directory:
     def published(self, timeline: Timeline) -> None:
         """What was committed is told to a timeline; another object that was read in its place
         meanwhile follows, though the storage's version need not say that there is something."""
-        ledger = self.held.get(timeline.ledger.scope)
-        held = ledger.timelines.get(timeline.number) if ledger is not None else None
-        if held is not None and held is not timeline:
+        ledger = self.held.get(timeline.ledger.scope, timeline.ledger)
+        held = ledger.timelines.get(timeline.number, timeline)
+        if held is not timeline:
             with held.lock:  # who follows just now may be past the place
                 held.seen = None
 
