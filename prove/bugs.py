@@ -844,8 +844,8 @@ BUGS = (
     Bug(
         "a conflict shows what is sensitive",
         "store/history/merge.py",
-        "conflict.masked() if masked else self._redacted(conflict)",
-        "self._redacted(conflict)",
+        "conflict.masked() if masked else self._redacted(conflict, steps)",
+        "self._redacted(conflict, steps)",
         "tests/store/test_expiry_beside.py::test_conflicts_do_not_show_what_is_sensitive",
     ),
     Bug(

@@ -169,6 +169,27 @@ def test_redaction_must_not_destroy_data_the_owner_needs(
 
 
 @pytest.mark.spec("L146")
+@pytest.mark.parametrize("name", ["api key", "2fa", "db.password", "it's", "a[0]"])
+def test_a_conflict_hides_a_field_whatever_its_name(opened: sync.Store, name: str) -> None:
+    Protection(opened, encrypt=[name])
+    state = opened.agent("a")
+
+    def put(there: sync.State, text: str) -> None:
+        there.set("profile", {"in": [{name: {"id": f"secret {text}"}}], "open": text})
+
+    put(state, "base")
+    fork = state.fork("other")
+    put(state, "ours")
+    put(fork, "theirs")
+    with pytest.raises(MergeConflictError) as refused:
+        state.merge("other")
+    dry = state.merge("other", strategy="theirs", dry_run=True)
+    for conflicts in (refused.value.conflicts, dry.conflicts):
+        assert [one.ours for one in conflicts] == ["[redacted]", "ours"]
+        assert "secret" not in str([(one.base, one.ours, one.theirs) for one in conflicts])
+    assert "secret" not in f"{dry} {dry.diff}"
+
+
 def test_protect_value_protects_one_value(opened: sync.Store) -> None:
     protection = protect(opened)
     made = protection.protect_value(PROFILE, "agent:a")

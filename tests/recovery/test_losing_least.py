@@ -8,7 +8,7 @@ import pytest
 from store_kit import Place, put_row, rows_of
 
 from holdfast import sync
-from holdfast.errors import StateIntegrityError
+from holdfast.errors import Conflict, StateIntegrityError
 from holdfast.recovery import steps
 from holdfast.recovery.heal import damage_of
 from holdfast.recovery.lost_entries import Tails
@@ -105,6 +105,26 @@ def test_a_damaged_saved_index_costs_no_state(
         assert len(store.agent("7").at(point).get("talk")) == COUNT
     newest = rows_of(place.storage(), b"S")[-1][0]
     assert rowkinds.sequence_of(newest) > SAVED, "it is saved as the entries give it"
+
+
+def test_a_statement_that_others_overtake_is_made_anew_as_it_was(place: Place) -> None:
+    filled(place.open())
+    spoil(place, b"S", SAVED)
+    store, between = place.open_between()
+    report = store.verify()
+
+    def overtaken() -> None:
+        raise Conflict("others were faster", [])
+
+    between.before = overtaken
+    rows = [(one.kind, bytes.fromhex(one.row)) for one in report.findings]
+    ids = state_losses(handle_of(store.agent("7")), rows, "no copy has it")
+    assert between.before is None
+    assert ids == [one.id for one in store.agent("7").checkpoints(name="stated loss")]
+    newest = rows_of(place.storage(), b"S")[-1][0]
+    assert rowkinds.sequence_of(newest) > SAVED, "it is saved as the entries give it"
+    store = place.reopen()
+    assert (store.verify().ok, talk(store)) == (True, all_but())
 
 
 # keys that are damaged

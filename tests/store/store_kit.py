@@ -133,6 +133,14 @@ class Place:
         self._open.append(store)
         return store, counting
 
+    def open_between(self, **more: Any) -> tuple[sync.Store, Between]:
+        """A handle before one of whose commits something else can be done."""
+        between: Any = Between(self.storage())
+        core = open_core(self.url, storage=between, **self.options(**more))
+        store = sync.Store(StoreHandle(core))
+        self._open.append(store)
+        return store, between
+
     def storage(self) -> Storage:
         """The rows themselves, as somebody sees them who can write the file."""
         return open_storage(self.url, durability="normal")
@@ -172,7 +180,7 @@ class Between:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._storage, name)
 
-    def turn(self) -> AbstractContextManager[object]:
+    def turn(self, *, durable: bool = True) -> AbstractContextManager[object]:
         """Others do not wait for it."""
         return nullcontext()
 

@@ -90,6 +90,29 @@ def test_a_damaged_value_can_be_overwritten_and_deleted(
     assert not [f for f in store.verify().findings if f.kind == "lookup"]
 
 
+def test_a_damaged_value_hides_no_lookup_that_is_wrong(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.store.journal.timeline.DELTA_EVERY", 5)
+    state = place.open().agent("a")
+    state.declare(Lookup("a first one", "v/", ["kind"]))
+    state.declare(Lookup("by_kind", "w/", ["kind"]))
+    with state.change() as change:
+        for n in range(40):
+            change.set(f"v/{n}", {"kind": f"k{n}", "text": f"{n} " * 100})
+    with monkeypatch.context() as bug:
+        forgetful(bug, "set")
+        state.set("w/1", {"kind": "k1"})
+    for n in range(9):  # a saved index leads to what the entries alone do not give any more
+        state.set("n", n)
+    place.close()
+    key, row = rows_of(place.storage(), b"V")[1]
+    put_row(place.storage(), key, row[:-9] + bytes(9))
+    found = place.open().verify().findings
+    assert {f.kind for f in found} == {"damage", "lookup"}
+    assert [f.place for f in found if f.kind == "lookup"] == ["lookup by_kind of agent:a"]
+
+
 def test_a_damaged_saved_index_costs_time_alone(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -211,7 +211,7 @@ def test_deciding_for_one_side_everywhere_keeps_what_only_the_other_changed(seed
 
         def decide(*conflict: Any, asked: list[tuple[Any, ...]] = asked) -> Any:
             asked.append(conflict)
-            return conflict[2]
+            return conflict[3]
 
         merged = merge_values("l", base, ours, theirs, decide)
         assert set(merged) <= {*base, *ours, *theirs}

@@ -14,6 +14,8 @@ from store_kit import Place
 
 from holdfast import sync
 from holdfast.errors import Conflict
+from holdfast.store.journal import directory
+from holdfast.store.journal.timeline import Timeline
 
 PRELUDE = """
 import sys
@@ -461,3 +463,43 @@ def test_own_commits_never_look_like_those_of_others(place: Place) -> None:
     place.open().shared.set("k", -1)
     assert storage.version() != before
     assert store.shared.get("k") == -1
+
+
+@pytest.mark.parametrize("when", ["after it was read", "while it is read"])
+def test_a_write_is_seen_in_a_scope_that_was_let_go_meanwhile(
+    place: Place, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Of many scopes some are held; one that is read anew beside a commit has what that brings."""
+    monkeypatch.setattr(directory, "LEDGERS", 2)
+    others = place.open()
+    for number in range(3):
+        others.agent(str(number)).set("k", 0)
+    store, between = place.open_between()
+    state = store.agent("0")
+    state.set("k", 1)
+    begun, go = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        assert go.wait(30)
+
+    between.before = wait
+    writer = threading.Thread(target=state.set, args=("k", 2))
+    writer.start()
+    assert begun.wait(30)
+    store.agent("1").get("k")
+    store.agent("2").get("k")
+    load = Timeline.load
+
+    def loaded(line: Timeline, *args: Any, **more: Any) -> Timeline:
+        load(line, *args, **more)
+        go.set()
+        writer.join()
+        return line
+
+    if when == "while it is read":
+        monkeypatch.setattr(Timeline, "load", loaded)
+    state.get("k")
+    go.set()
+    writer.join()
+    assert state.get("k") == 2

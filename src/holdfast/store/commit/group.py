@@ -271,6 +271,7 @@ class Committer:
         self._lanes.committed(feed_row)
         for stage in attempt.stages.values():
             stage.publish(attempt.token)
+            core.published(stage.timeline)
             if stage.remember:
                 core.memos.note(stage.ledger.number, stage.remember)
         if attempt.forks is not None:

@@ -39,8 +39,16 @@ def diff_states(
 
     Objects are compared by field; where one is given whole it is built, unless `plain`. Only what
     entries changed is looked at: a key that has expired and was not swept yet is not found by that
-    alone. Keys that begin with something of `without` are left out.
+    alone. Keys that begin with something of `without` are left out. A saved index that is damaged,
+    of either state, costs time.
     """
+    how = without, reveal, plain
+    return after.past_damage(lambda _: before.past_damage(lambda _: _compared(before, after, *how)))
+
+
+def _compared(
+    before: Reader, after: Reader, without: tuple[str, ...], reveal: bool, plain: bool
+) -> Diff:
     old, new = before.now(), after.now()
     assert old is not None
     assert new is not None

@@ -12,7 +12,6 @@ entry) and theirs (the other one, which stays as it is).
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +29,7 @@ from holdfast.storage.rows import ATTEMPTS
 from holdfast.store.history.checkpoint import History
 from holdfast.store.history.diff import expiry_changes, redacted_diff
 from holdfast.store.history.handle import LineHandle
-from holdfast.store.history.merge_values import merge_meta, merge_values, meta_along
+from holdfast.store.history.merge_values import Decide, Steps, merge_meta, merge_values, meta_along
 from holdfast.store.history.restore import is_further, seen_change
 from holdfast.store.journal.declared import PREFIX
 from holdfast.store.journal.entry import Body
@@ -340,9 +339,9 @@ class Merging:
             value = there
         elif len(set(refs)) > 1:
             # Merged crosswise, and then not alike: nothing says which of them it was before.
-            value = decide(key, DELETED, here, there)
+            value = decide(key, (), DELETED, here, there)
         elif _whole(key):
-            value = decide(key, self._value(key, bases[0]), here, there)
+            value = decide(key, (), self._value(key, bases[0]), here, there)
         else:
             value = merge_values(key, self._value(key, bases[0]), here, there, decide)
         masked, declared = sensitive(key, [ours, theirs], self.rules), self.line.declared
@@ -385,11 +384,11 @@ class Merging:
 
     # conflicts
 
-    def _decider(self, key: str, slots: list[Slot | None]) -> Callable[..., Any]:
+    def _decider(self, key: str, slots: list[Slot | None]) -> Decide:
         """`slots` are ours, theirs and those of the bases."""
         masked = sensitive(key, slots, self.rules)
 
-        def decide(path: str, base: Any, here: Any, there: Any) -> Any:
+        def decide(path: str, steps: Steps, base: Any, here: Any, there: Any) -> Any:
             mine, other = [
                 self.entry((slot.timeline, slot.sequence)) if slot is not None else None
                 for slot in slots[:2]
@@ -398,7 +397,7 @@ class Merging:
             ours, theirs = (side.value for side in sides)
             conflict = MergeConflict(key, path, was.value, ours, theirs, mine, other, masked)
             # A function decides by the values themselves; people are shown what they may see.
-            self.conflicts.append(conflict.masked() if masked else self._redacted(conflict))
+            self.conflicts.append(conflict.masked() if masked else self._redacted(conflict, steps))
             if masked and callable(self.strategy):
                 found = [(key, slot) for slot in slots if slot is not None]
                 self.handle.reader.told(self.line, found, self.rules)
@@ -409,11 +408,10 @@ class Merging:
 
         return decide
 
-    def _redacted(self, conflict: MergeConflict) -> MergeConflict:
+    def _redacted(self, conflict: MergeConflict, steps: Steps) -> MergeConflict:
         """A conflict as people may see it (`Protection`)."""
         if (hide := self.handle.core.redact) is None:
             return conflict
-        steps = re.split(r"[.\[\]]", conflict.path.removeprefix(conflict.key))
         sides = {name: hide(getattr(conflict, name), steps) for name in ("base", "ours", "theirs")}
         return replace(conflict, **sides)
 

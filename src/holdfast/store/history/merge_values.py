@@ -32,12 +32,17 @@ if TYPE_CHECKING:
     from holdfast.store.journal.timeline import Timeline
 
 
-Decide = Callable[[str, Any, Any, Any], Any]
-"""From the path and what stands there before, in ours and in theirs (`DELETED` where there is
+Items = list[Any]
+Steps = tuple[Any, ...]
+"""The way into a value as data, as of a `Difference`: a path is for people, nobody parses it."""
+Decide = Callable[[str, Steps, Any, Any, Any], Any]
+"""From path, steps and what stands there before, in ours and in theirs (`DELETED` where there is
 nothing) to what shall stand there: a value or `DELETED`."""
 
 
-def merge_values(path: str, base: Any, ours: Any, theirs: Any, decide: Decide) -> Any:
+def merge_values(
+    path: str, base: Any, ours: Any, theirs: Any, decide: Decide, steps: Steps = ()
+) -> Any:
     """One value of two; `DELETED` stands for none."""
     if same(ours, theirs) or same(base, theirs):
         return ours
@@ -49,19 +54,19 @@ def merge_values(path: str, base: Any, ours: Any, theirs: Any, decide: Decide) -
         merged: dict[Any, Any] = {}
         for name in {**first, **second}:
             was, here, there = (side.get(name, DELETED) for side in (before, ours, theirs))
-            value = merge_values(into(path, name), was, here, there, decide)
+            value = merge_values(into(path, name), was, here, there, decide, (*steps, name))
             if value is not DELETED:
                 merged[name] = value
         return merged
     if type(ours) is type(theirs) is list:
-        return _items(path, base if type(base) is list else [], ours, theirs, decide)
+        return _items(path, base if type(base) is list else [], ours, theirs, decide, steps)
     kinds = [_kind(side) for side in (base, ours, theirs)]
     if kinds[1] is not None and kinds[1] == kinds[2]:
         # Registered objects: their fields, if they are of one type and version.
         inner = base.value if kinds[0] == kinds[1] else DELETED
-        value = merge_values(path, inner, ours.value, theirs.value, decide)
+        value = merge_values(path, inner, ours.value, theirs.value, decide, steps)
         return Typed(ours.name, ours.version, value)
-    return decide(path, base, ours, theirs)
+    return decide(path, steps, base, ours, theirs)
 
 
 def _kind(value: Any) -> tuple[str, int, type] | None:
@@ -100,7 +105,7 @@ def _identities(items: list[Any]) -> list[Any]:
     return [identity(item) for item in items]
 
 
-def _items(path: str, base: list[Any], ours: list[Any], theirs: list[Any], decide: Decide) -> Any:
+def _items(path: str, base: Items, ours: Items, theirs: Items, decide: Decide, steps: Steps) -> Any:
     mine, other = _fate(base, ours), _fate(base, theirs)
     merged: list[Any] = []
     at = 0  # where we are in ours
@@ -113,7 +118,8 @@ def _items(path: str, base: list[Any], ours: list[Any], theirs: list[Any], decid
         was, item = base[number], mine.items[number]
         value = item
         if item is not was or other.items[number] is not was:
-            value = merge_values(f"{path}[{at}]", was, item, other.items[number], decide)
+            there = other.items[number]
+            value = merge_values(f"{path}[{at}]", was, item, there, decide, (*steps, at))
         if value is not DELETED:
             merged.append(value)
         at += item is not DELETED

@@ -411,12 +411,16 @@ class Directory:
             with self._lock:
                 timeline = ledger.timelines.get(number)
                 if timeline is None:
-                    timeline = Timeline(ledger, number)
+                    timeline, count = Timeline(ledger, number), self.lanes.count
                     if ledger.birth is None:
                         token = self.storage.version()
                         timeline.load()
                         timeline.seen = token
                     ledger.timelines[number] = timeline
+                    # A commit on its way may rest on an object that was held before: what it
+                    # brings is told here (`published`) only if it returns from now on.
+                    if self.lanes.flying is not None or self.lanes.count != count:
+                        timeline.seen = None
         return timeline
 
     def _timeline_number(self, ledger: Ledger, name: str) -> int:
@@ -477,7 +481,7 @@ class Directory:
     def register(self, name: str, timeline: Timeline) -> None:
         """Use a timeline that was just made, unless it has been loaded meanwhile.
 
-        There is one object for a timeline: what is committed here is told to that one alone.
+        What is committed here is told to the object that it rests on; see `published`.
         """
         with self._lock:
             timeline.ledger.timelines.setdefault(timeline.number, timeline)
@@ -487,21 +491,30 @@ class Directory:
     def take_over(self, timeline: Timeline) -> None:
         """A stranded timeline has a state again: use it from now on."""
         with self._lock:
+            timeline.seen = None  # the one before may have been told of more
             timeline.ledger.timelines[timeline.number] = timeline
+            timeline.ledger.views.clear()
 
     def reload(self, scope: Scope, name: str, saves: bool) -> None:
         """Read a timeline's state again, for what is held of it may have been pruned away.
 
-        Without `saves` from its entries alone; the next save replaces the damage.
+        Without `saves` from its entries alone; the next save replaces the damage. Who reads the one
+        before goes on: it stays as it is.
         """
         ledger = self.ledger(scope)
-        number = self.timeline(ledger, name).number
-        again = Timeline(ledger, number).load(saves=saves)
+        again = Timeline(ledger, self.timeline(ledger, name).number).load(saves=saves)
         if not saves:
             again.saved = 0
-        with self._lock:
-            ledger.timelines[number] = again
-            ledger.views.clear()
+        self.take_over(again)
+
+    def published(self, timeline: Timeline) -> None:
+        """What was committed is told to a timeline; another object that was read in its place
+        meanwhile follows, though the storage's version need not say that there is something."""
+        ledger = self.held.get(timeline.ledger.scope, timeline.ledger)
+        held = ledger.timelines.get(timeline.number, timeline)
+        if held is not timeline:
+            with held.lock:  # who follows just now may be past the place
+                held.seen = None
 
     def current(self, scope: Scope, name: str = "main", version: object = None) -> Timeline | None:
         """A timeline that has followed every entry committed before this call, or before the

@@ -124,8 +124,8 @@ class Lanes:
     def settled(self) -> None:
         """What was on its way is published, or was not applied."""
         if self.flying is not None:
+            self.count += 1  # first: who sees neither has missed nothing
             self.flying = None
-            self.count += 1
             if self.bell.waiting:
                 self.bell.ring()
 

@@ -120,7 +120,7 @@ ROWS = (
 CELLS = (
     Kind(b"P", "pin", (LINE[0], ("upload", 5)), PLAIN, FORM, NONE, copied=False),
     Kind(b"A", "pruning", LINE[:1], PLAIN, FORM, NONE),
-    Kind(b"A", "pruning", _ARRIVAL, PLAIN, FORM, NONE),  # that stores of before may hold
+    Kind(b"A", "pruning, of before", _ARRIVAL, PLAIN, FORM, NONE),  # nothing writes it any more
     Kind(b"R", "dependency", (*ENTRY, *ENTRY), PLAIN, CALLED, NONE),
     Kind(b"B", "count of changes beside the feed", LINE[:1], PLAIN, FORM, NONE),
     Kind(b"B", "count of changes beside the feed", (), PLAIN, FORM, NONE),

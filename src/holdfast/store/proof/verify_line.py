@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -637,22 +638,22 @@ def check_lookups(check: Verification, line: Timeline) -> None:
         for low, high in lookup.spans():
             walk = timeline_range(line, low, high)
             while page := [(found[0], slot_from(found)) for found in islice(walk, LOOKUP_PAGE)]:
-                line.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in page)
+                with suppress(*DAMAGE):  # only sooner: whose value it is says so below
+                    line.ledger.fetch_atoms((slot.ref, slot.location) for _, slot in page)
                 for key, slot in page:
                     yield from terms.keys(lookup, key, line.settled(slot)) or ()
 
-    try:
+    with suppress(*DAMAGE):
         for lookup in line.declared.of(Lookup):
-            progress = read_progress(line.ledger, line.slot(lookup.built))
-            if progress != Progress(lookup.fingerprint, None):
-                continue
-            stored = (name for name, _ in timeline_range(line, lookup.home, lookup.end))
-            if _sum(wanted(lookup)) != _sum(stored):
-                message = "its terms are not those of the values; "
-                again = "declare it with rebuild=True: that makes it anew"
-                check.find("lookup", f"lookup {lookup.name} of {scope}", message + again, scope)
-    except DAMAGE:
-        return  # what cannot be read has been found and named before
+            with suppress(*DAMAGE):  # what cannot be read has been found and named before
+                progress = read_progress(line.ledger, line.slot(lookup.built))
+                if progress != Progress(lookup.fingerprint, None):
+                    continue
+                stored = (name for name, _ in timeline_range(line, lookup.home, lookup.end))
+                if _sum(wanted(lookup)) != _sum(stored):
+                    message = "its terms are not those of the values; "
+                    again = "declare it with rebuild=True: that makes it anew"
+                    check.find("lookup", f"lookup {lookup.name} of {scope}", message + again, scope)
 
 
 def _sum(names: Iterable[str]) -> tuple[int, int]:

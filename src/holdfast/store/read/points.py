@@ -37,6 +37,7 @@ from holdfast.store.names.items import Checkpoint, Entry, Position
 from holdfast.store.names.scope import Scope
 from holdfast.store.read.reader import microseconds, moment
 from holdfast.store.rules.lookup import derived
+from holdfast.store.rules.sticky import sticky_prefixes
 
 VIEWS = 8
 """Older states that a scope keeps in memory, for who asks for one again."""
@@ -70,17 +71,15 @@ class Points:
 
     def past_damage(self) -> Timeline:
         """The timeline, for who goes back whatever is damaged: it can only be looked back on, too,
-        if not all of its saved index can be read, nor be made from entries."""
+        if what a restore takes from it can be read neither in its saved index nor from entries."""
         line = self.line()
+        with suppress(DamagedIndexError):  # entries may have it all
+            return _restorable(line)
         try:
-            deque(line.scan() if line.stranded is None else (), 0)
-        except DamagedIndexError:  # entries may have it all
-            try:
-                self.core.reload(self.scope, self.timeline, saves=False)
-            except StateIntegrityError as error:  # they have not
-                return self.core.stranded(self.scope, self.timeline, error)
-            return self.line()
-        return line
+            self.core.reload(self.scope, self.timeline, saves=False)
+            return _restorable(self.line())
+        except StateIntegrityError as error:  # they have not, or they are pruned
+            return self.core.stranded(self.scope, self.timeline, error)
 
     def find(self, point: Any) -> tuple[str, int]:
         """(timeline, sequence) of a point.
@@ -162,13 +161,21 @@ class Points:
                 return self._checked(timeline, int(number))
             except TimelineNotFoundError as error:
                 missing = error  # unless it is a checkpoint's name: "release@2"
-        # A damaged one on the way may be the one that is meant: then only an id can say which.
-        hashed = _HASH.fullmatch(text) is not None
-        for line, sequence, envelope, body in self.statements(refuse=not hashed):
-            named = any(op[0] == entry.CHECKPOINT and op[1] == text for op in body.ops)
+        hashed, passed = _HASH.fullmatch(text) is not None, list[tuple[int, str]]()
+        for line, sequence, envelope, body in self.statements(passed=passed):
             key = rowkinds.entry(line.prefix, sequence)
-            if named or (hashed and line.ledger.entry_hash(key, envelope.data).hex() == text):
+            if hashed and line.ledger.entry_hash(key, envelope.data).hex() == text:
+                return self.timeline, sequence  # no other has it
+            named = any(op[0] == entry.CHECKPOINT and op[1] == text for op in body.ops)
+            if named and not passed:
                 return self.timeline, sequence
+            if passed and (named or not hashed):  # a hash may still be found behind it
+                break
+        if passed:  # a damaged one on the way may be the one that is meant
+            raise StateIntegrityError(
+                f"{passed[0][1]}. It is a checkpoint whose name cannot be read: give the one that "
+                f"is meant by its id ({self.timeline}@NUMBER; `checkpoints()` lists them)"
+            )
         if missing is not None:
             raise missing
         if _numeral(text):
@@ -178,12 +185,11 @@ class Points:
         )
 
     def statements(
-        self, *, refuse: bool = False, passed: list[tuple[int, str]] | None = None
+        self, *, passed: list[tuple[int, str]] | None = None
     ) -> Iterator[tuple[Timeline, int, Envelope, Body]]:
         """Entries of this timeline that are checkpoints, newest first.
 
-        A list passes over one whose body is damaged, unless it is to `refuse`: `verify` names it,
-        the others can be used.
+        One whose body is damaged is passed over: `verify` names it, the others can be used.
         With `passed`, those are noted there with what is wrong, and a missing one is no end.
         """
         try:
@@ -204,11 +210,6 @@ class Points:
                     raise
                 continue
             except DamagedRecordError as error:  # the others can be used
-                if refuse:
-                    raise StateIntegrityError(
-                        f"{error}. It is a checkpoint whose name cannot be read: give the one that "
-                        f"is meant by its id ({self.timeline}@NUMBER; `checkpoints()` lists them)"
-                    ) from None
                 if passed is not None:
                     passed.append((sequence, str(error)))
                 sequence = self._statement_before(line, sequence)
@@ -287,6 +288,16 @@ class Points:
             while len(kept) > VIEWS:
                 kept.pop(next(iter(kept)))
         return found
+
+
+def _restorable(line: Timeline) -> Timeline:
+    """The timeline, of which all can be read that a restore takes from it: its index as one tree,
+    and the keys that stay. Damage apart from these is in nobody's way."""
+    if line.stranded is None:
+        line.folded()
+        for prefix in sticky_prefixes(line.declared):
+            deque(line.scan(prefix), 0)
+    return line
 
 
 def _numeral(text: str) -> bool:
