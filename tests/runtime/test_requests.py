@@ -586,6 +586,26 @@ def test_a_request_that_waits_is_none_of_that_id_in_another_session(store: sync.
         free.set()
 
 
+def test_what_the_end_interrupted_is_kept_as_one_that_was_at_work(store: sync.Store) -> None:
+    begun, free = threading.Event(), threading.Event()
+
+    def worker(request: Request) -> Any:
+        begun.set()
+        return free.wait(30)
+
+    requests = Requests(store, worker, memory=True, retry=QUICK)
+    requests.start()
+    for id in ("r", "later"):
+        requests.submit("s", 1, id=id)
+    assert begun.wait(30)
+    requests.stop(timeout=0.0)
+    assert [(one["id"], one["active"]) for one in requests.collect()] == [
+        ("r", True),
+        ("later", False),
+    ]
+    free.set()
+
+
 @pytest.mark.spec("X38")
 def test_in_memory_too_an_interrupted_request_is_not_retried_for_ever(store: sync.Store) -> None:
     requests = Requests(store, plus, memory=True)

@@ -137,8 +137,8 @@ class Requests:
     seconds. Queues appear with their first request and cost nothing while they are empty.
 
     With `memory=True` what waits, and what is at work, is kept by `collect` and comes back by
-    `restore`: give it to `Runtime` or `ShutdownCheckpoints`. A killed process loses it. There is no
-    `request.change` then.
+    `restore`: give it to `Runtime`, or to `ShutdownCheckpoints` whose block ends after `stop`. A
+    killed process loses it. There is no `request.change` then.
     """
 
     @calls("worker")
@@ -171,6 +171,8 @@ class Requests:
         self._timeout = timeout
         self._index = handle_of(store).line(f"custom:{SCOPE}")
         self._active: dict[str, Request] = {}
+        self._cut: set[str] = set()
+        """Tickets of what the last end interrupted."""
         self._desks: dict[str, _Desk] = {}
         self._lock = threading.Lock()  # of the four above; once it is over, no call begins
         self._seen = -1
@@ -190,6 +192,7 @@ class Requests:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._concurrency, "holdfast-request")
         self._seen, self._patience, self._over = -1, None, False
+        self._cut.clear()
         self._background.start()
 
     @ends
@@ -391,8 +394,9 @@ class Requests:
             return LINGER
         letter, written = mail.letter, None if self._memory else mail
         asked = Request(session, letter.id, letter.content, letter.tries + 1, written)
+        ticket = f"{session}/{letter.id}"
         with self._lock:
-            self._active[f"{session}/{letter.id}"] = asked
+            self._active[ticket] = asked
             call = begun(lambda: ran(self._worker(asked), "worker"), "holdfast-worker", self._ended)
             self._calls.add(call)
             if self._over:
@@ -405,8 +409,9 @@ class Requests:
         except BaseException as error:  # whatever it is, the request has failed
             # A conflict, too: nobody else works at this session, and a worker that writes what it
             # has read would be called for ever. It is tried again later, or set aside.
-            # What the end interrupted is counted by the next to take it up.
-            if not call.cancelled():
+            if call.cancelled():  # the end interrupted it: whoever takes it up next counts that
+                self._cut.add(ticket)
+            else:
                 # The mailbox keeps no text of it: that is told here only.
                 where = f"session:{session}: the request {letter.id}"
                 log.warning("%s failed: %r", where, error, exc_info=True)
@@ -415,7 +420,7 @@ class Requests:
             if call.cancel():
                 call.set_running_or_notify_cancel()  # else who waits for it to end is not told
             with self._lock:
-                self._active.pop(f"{session}/{letter.id}", None)
+                self._active.pop(ticket, None)
         return None
 
     def _ended(self, call: Future[Any]) -> None:
@@ -447,12 +452,13 @@ class Requests:
 
     @here
     def collect(self) -> Any:
-        """What waits and what is at work, in memory: for `ShutdownCheckpoints`."""
+        """What waits and what is, or was interrupted, at work: for `ShutdownCheckpoints`."""
         if not self._memory:
             return None
+        at_work = {*self._active, *self._cut}
         return [
             {name: getattr(letter, name) for name in ("id", "content", "tries")}
-            | {"session": session, "active": f"{session}/{letter.id}" in self._active}
+            | {"session": session, "active": f"{session}/{letter.id}" in at_work}
             for session in self.sessions()
             for letter in self.waiting(session)
         ]
