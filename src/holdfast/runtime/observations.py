@@ -27,7 +27,7 @@ from msgspec import UNSET, Meta, Struct, ValidationError, convert, field
 
 from holdfast.errors import HoldfastError, InvalidInputError
 from holdfast.hooks.breaker import Breaker, BreakerSettings
-from holdfast.runtime.entities import Entities, Entity, check_id, is_subscription
+from holdfast.runtime.entities import Entities, Entity, alike, check_id, is_subscription
 from holdfast.runtime.events import Event, Events
 from holdfast.runtime.runtime_records import SUBSCRIPTION
 from holdfast.store.names.arguments import (
@@ -46,7 +46,7 @@ MOST_QUERIED = 1000
 QUEUE, BATCH, INTERVAL = 1000, 10, 0.1
 BREAKER = BreakerSettings(failures=5, window=300.0, open=60.0)
 OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "equals": lambda value, found: type(found) is type(value) and found == value,
+    "equals": alike,
     "contains": lambda value, found: value in found,
     "gt": operator.lt,
     "lt": operator.gt,

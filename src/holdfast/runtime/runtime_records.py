@@ -22,11 +22,16 @@ def iso(name: str) -> Any:
 
 # ---- entities -----------------------------------------------------------------------------------
 
-ENTITIES = Owned("$entity/")
+_TIED: dict[str, Any] = {
+    "revert": Owned.VALUE,
+    "why": "entities and relationships come and go by `Entities` alone, so that none leads "
+    "nowhere: create, delete, relate or unrelate there",
+}
+ENTITIES = Owned("$entity/", **_TIED)
 """A record each: the entity of that id."""
-RELATIONS = Owned("$relation/")
+RELATIONS = Owned("$relation/", **_TIED)
 """FROM/TYPE/TO: the relationship of that type between two entities."""
-LINKED = Owned("$linked/", merge=Owned.WHOLE)
+LINKED = Owned("$linked/", merge=Owned.WHOLE, **_TIED)
 """True, set anew with each relationship of an entity, so that its deletion notices one that comes
 meanwhile: relationships of one entity are made side by side, and none waits for another."""
 SUBSCRIPTION = "observation_subscription"
