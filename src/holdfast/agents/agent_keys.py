@@ -92,6 +92,17 @@ LOOP = "$loop/"
 """Below it is the note of a restart that is asked for: from a checkpoint of just this scope."""
 OWN_LOOP = Owned(LOOP, restore=Owned.STAY, copy=Owned.NOWHERE)
 
+# ---- requests -----------------------------------------------------------------------------------
+# Requests are letters to sessions. Who answers them finds the sessions by marks in one scope.
+
+REQUESTS = Owned("$request/", restore=Owned.STAY)
+"""done/ID: the answer of a request of a session; pending/SESSION, in the scope of all requests:
+that its mailbox has some."""
+REQUESTER = "requests"
+"""The sender of such letters."""
+ALL_REQUESTS = "custom:$requests"
+PENDING = REQUESTS.prefix + "pending/"
+
 # ---- imports ------------------------------------------------------------------------------------
 # What was taken up from a folder goes back with the state that it became.
 

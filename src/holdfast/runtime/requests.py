@@ -25,6 +25,7 @@ from datetime import timedelta
 from math import inf
 from typing import Any
 
+from holdfast.agents.agent_keys import ALL_REQUESTS, PENDING, REQUESTER, REQUESTS
 from holdfast.agents.mailbox import Letter, Mail, Mailbox, note_tried, planned_once, post
 from holdfast.agents.retry import RetryPolicy
 from holdfast.errors import (
@@ -35,7 +36,7 @@ from holdfast.errors import (
     RequestFailedError,
 )
 from holdfast.runtime.entities import check_id
-from holdfast.runtime.runtime_records import REQUESTS, RequestRecord
+from holdfast.runtime.runtime_records import RequestRecord
 from holdfast.storage.rows import again
 from holdfast.store.inner import (
     Asking,
@@ -71,8 +72,6 @@ from holdfast.store.store import Store
 
 log = logging.getLogger("holdfast.runtime")
 
-SCOPE = "$requests"
-PENDING = REQUESTS.prefix + "pending/"
 DAY = 86_400.0
 LOOK = 0.25
 """Seconds between two looks for sessions that other processes have asked something of."""
@@ -169,7 +168,7 @@ class Requests:
         self._retry = retry if retry is not None else RetryPolicy()
         Mailbox(store.session("any"), retry=self._retry)  # refuses what is no policy
         self._timeout = timeout
-        self._index = handle_of(store).line(f"custom:{SCOPE}")
+        self._index = handle_of(store).line(ALL_REQUESTS)
         self._active: dict[str, Request] = {}
         self._cut: set[str] = set()
         """Tickets of what the last end interrupted."""
@@ -246,7 +245,7 @@ class Requests:
             part, index = parts.part(line), parts.part(self._index)
             if tries or active:
                 note_tried(line, part, id, tries, self._retry if active else None)
-            post(line, part, content, "requests", id)
+            post(line, part, content, REQUESTER, id)
             wanted = keep.Keep(count=0)
             if wanted not in self._index.reader.declared().all:
                 index.set(wanted.key, wanted.data())

@@ -92,10 +92,6 @@ class EventBatch(Struct):
 
 # ---- requests -----------------------------------------------------------------------------------
 
-REQUESTS = Owned("$request/", restore=Owned.STAY)
-"""done/ID: the answer of a request of a session; pending/SESSION, in the scope of all requests:
-that its mailbox has some."""
-
 
 class RequestRecord(Struct):
     """The answer of a request."""
