@@ -37,6 +37,7 @@ class Queue:
         self._handle = handle_of(state)
         self._items = f"{QUEUES.prefix}{name}/items"
         self._popped = f"{QUEUES.prefix}{name}/popped"
+        self._ends = f"{QUEUES.prefix}{name}/ends"
         self._taking = threading.Lock()  # threads that pop at once would only conflict
 
     @here
@@ -64,10 +65,11 @@ class Queue:
         check_count(count, "count")
 
         def note(parts: ChangeParts) -> list[Any]:
-            # Who else pops changes this number, and only then is the front another one: pushing
-            # goes on meanwhile.
+            # Who else takes from the front changes this number, and what lets the whole list end
+            # goes with it: only then is the front another one. Pushing goes on meanwhile.
             part = parts.part(self._handle)
             popped = part.get(self._popped, 0)
+            part.exists(self._ends)
             found, passed = self._front(count)
             if passed:
                 part.trim(self._items, before=passed)
@@ -94,6 +96,7 @@ class Queue:
             part = parts.part(self._handle)
             there = part.length(self._items)
             part.delete(self._items)
+            part.set(self._popped, part.get(self._popped, 0) + there)
             return there
 
         return own_step(self._handle, note)
@@ -102,7 +105,14 @@ class Queue:
     def expire(self, ttl: float | timedelta) -> None:
         """Let all that is there, and what is pushed until then, end after some time."""
         check_ttl(ttl)
-        own_step(self._handle, lambda parts: parts.part(self._handle).expire(self._items, ttl))
+
+        def note(parts: ChangeParts) -> None:
+            part = parts.part(self._handle)
+            part.expire(self._items, ttl)
+            part.set(self._ends, True, ttl=ttl)
+            part.set(self._popped, part.get(self._popped, 0))  # who pops just now looks again
+
+        own_step(self._handle, note)
 
     def _front(self, count: int) -> tuple[list[Any], int]:
         """Items from the front on, and how many were looked at: expired ones are passed over."""

@@ -73,7 +73,8 @@ def pair_of(name: str, value: Any) -> str | None:
 # ---- queues and events --------------------------------------------------------------------------
 
 QUEUES = Owned("$queue/", merge=Owned.WHOLE)
-"""NAME/items: a list, the oldest first; NAME/popped: how many were taken from its front."""
+"""NAME/items: a list, the oldest first; NAME/popped: how many have left it; NAME/ends: there until
+the list ends, if it was told to."""
 EVENTS = Owned("$events/", merge=Owned.WHOLE)
 """A record each: a batch of events, by the time of its first one."""
 
