@@ -109,9 +109,11 @@ class Filter(Struct, forbid_unknown_fields=True):
 class ObserverInfo:
     """A subscription at work: its filter is plain data, refused if nobody understands it."""
 
-    def __init__(self, id: str, observer: str, target: str, events: list[str], filter: Any) -> None:
+    def __init__(
+        self, id: str, observer: str, target: str, events: Any = "*", filter: Any = None, **_: Any
+    ) -> None:  # its entity may have properties that others gave it, or lack some
         try:
-            self._asked = convert(filter, Filter)
+            self._asked = convert(filter or {}, Filter)
         except ValidationError as error:
             raise InvalidInputError(f"nobody understands this filter: {error}") from None
         self.id, self.observer, self.target, self.events = id, observer, target, events
