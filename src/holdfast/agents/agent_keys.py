@@ -86,22 +86,16 @@ OWN_HANDOVERS = _handover.part(
 MAILBOX = "$mailbox/"
 OWN_MAILBOX = Owned(MAILBOX)
 OWN_MAILBOX.part("inbox/", restore=Owned.STAY)
+REQUESTER, ALL_REQUESTS = "requests", "custom:$requests"
+"""Who sends the letters that are requests of a session, and the scope that all of them are in."""
+REQUESTS = Owned("$request/", restore=Owned.STAY)
+"""done/ID: the answer of one; pending/SESSION, in the scope of all: that its mailbox has some."""
+PENDING = REQUESTS.prefix + "pending/"
 DRIFT = "$drift/"
 OWN_DRIFT = Owned(DRIFT, restore=Owned.STAY)
 LOOP = "$loop/"
 """Below it is the note of a restart that is asked for: from a checkpoint of just this scope."""
 OWN_LOOP = Owned(LOOP, restore=Owned.STAY, copy=Owned.NOWHERE)
-
-# ---- requests -----------------------------------------------------------------------------------
-# Requests are letters to sessions. Who answers them finds the sessions by marks in one scope.
-
-REQUESTS = Owned("$request/", restore=Owned.STAY)
-"""done/ID: the answer of a request of a session; pending/SESSION, in the scope of all requests:
-that its mailbox has some."""
-REQUESTER = "requests"
-"""The sender of such letters."""
-ALL_REQUESTS = "custom:$requests"
-PENDING = REQUESTS.prefix + "pending/"
 
 # ---- imports ------------------------------------------------------------------------------------
 # What was taken up from a folder goes back with the state that it became.

@@ -108,11 +108,8 @@ class Conversations:
 
     def _scan(self) -> dict[str, Conversation]:
         found = {}
-        for path in sorted(self.folder.glob("*.jsonl")):
-            try:
-                lines = list(_lines(path))
-            except OSError:  # a folder, or gone just now: it hides no other
-                continue
+        for path in sorted(filter(Path.is_file, self.folder.glob("*.jsonl"))):
+            lines = list(_lines(path))
             good = [one for one in lines if one is not None]
             times = [one.get("timestamp") for one in good] or [None]
             bad = len(lines) - len(good)

@@ -53,7 +53,7 @@ from holdfast.store.names.patterns import Patterns
 from holdfast.store.state import declare, stands
 from holdfast.store.store import Store
 
-SCOPE = "$events"
+SCOPE, THREAD = "$events", "holdfast-events"
 RING, QUEUE, BATCH, FLUSH = 10_000, 5_000, 100, 1.0
 KEPT = timedelta(days=30)
 REACH = 60.0
@@ -182,13 +182,7 @@ class Events:
         self._mark, self._numbers = os.urandom(8).hex(), count()
         self._next_clean = 0.0
         self._behind: Behind[tuple[Event, Raw]] = Behind(
-            self._core,
-            "holdfast-events",
-            flush,
-            self._commit,
-            batch=batch,
-            most=queue,
-            turn=self.flush,
+            self._core, THREAD, flush, self._commit, batch=batch, most=queue, turn=self.flush
         )
         if check_flag(recover, "recover"):
             since = self._core.clock.checked() / _SECOND - 3600

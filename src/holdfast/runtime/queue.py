@@ -51,12 +51,11 @@ class Queue:
 
         `ttl` is seconds, or a timedelta; None: for ever.
         """
-        if not items:
-            return self._handle.reader.length(self._items)
-        clock = self._handle.core.clock
-        until = (clock.checked() + check_ttl(ttl)) / 1e6 if ttl is not None else None
-        kept = [{"item": one, "until": until} for one in items]
-        own_step(self._handle, lambda parts: parts.part(self._handle).extend(self._items, kept))
+        if items:
+            clock = self._handle.core.clock
+            until = (clock.checked() + check_ttl(ttl)) / 1e6 if ttl is not None else None
+            kept = [{"item": one, "until": until} for one in items]
+            own_step(self._handle, lambda parts: parts.part(self._handle).extend(self._items, kept))
         return self._handle.reader.length(self._items)
 
     @writes

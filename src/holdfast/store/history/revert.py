@@ -196,10 +196,7 @@ def nobody(where: str, what: str) -> str:
 
 
 def _ruled(key: str, declared: Declared, operation: bool, alone: bool, moves: bool) -> str:
-    """Why a key is left alone whatever was written to it; empty if it is not.
-
-    It `moves` if it would come back, or go.
-    """
+    """Why a key is left alone, which would come back or go if it `moves`; empty if it is not."""
     if key.startswith(PREFIX):
         return "it is a declaration, which stays: `declare` and `undeclare` change it"
     if key.startswith(ephemeral_prefixes(declared)):
