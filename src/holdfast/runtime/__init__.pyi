@@ -186,9 +186,8 @@ class Events:
     async def flush(self) -> None:
         """Write all that waits. What fails stays, to be tried again."""
     async def stop(self, *, timeout: float | None = None) -> None:
-        """Write what waits, and end the thread that writes; `emit` begins anew.
-
-        What takes longer than `timeout` seconds is left to that thread, while the process lasts.
+        """Write what waits, and end the thread that writes; `emit` begins anew. What takes longer
+        than `timeout` seconds is left to that thread, while the process lasts.
         """
     async def clear(self) -> int:
         """Remove all events, from the ring and from the store; how many the store had."""

@@ -390,8 +390,7 @@ class Entities:
             raise InvalidInputError(f"direction is {', '.join(DIRECTIONS)}")
         if type(depth) is not int or not 1 <= depth <= MOST_DEPTH:
             raise InvalidInputError(f"depth is a number from 1 to {MOST_DEPTH}")
-        asked = listed(types, "types") if types is not None else None
-        wanted = {check_name(one, TIE) for one in asked} if asked is not None else None
+        wanted = None if types is None else {check_name(one, TIE) for one in listed(types, "types")}
         self._must(start, self._entities.get(start))
         reached: dict[str, None] = {start: None}
         passed: dict[tuple[str, str, str], Relationship] = {}

@@ -311,10 +311,8 @@ class Events:
 
     @ends
     def stop(self, *, timeout: float | None = None) -> None:
-        """Write what waits, and end the thread that writes; `emit` begins anew.
-
-        What takes longer than `timeout` seconds is left to that thread, while the process lasts.
-        """
+        """Write what waits, and end the thread that writes; `emit` begins anew. What takes longer
+        than `timeout` seconds is left to that thread, while the process lasts."""
         check_seconds(timeout, "timeout")
         self._behind.stop(timeout)
 
@@ -420,9 +418,8 @@ class Events:
     def stats(self) -> EventStats:
         """What this log has seen since it was made."""
         with self._lock:
-            ring = self._ring
+            ring, behind = self._ring, self._behind
             kinds = Counter(one.event_type for one in ring.events(lambda _: True))
-            behind = self._behind
             seen = (ring.count, self._written, behind.dropped, len(behind), len(ring))
             return EventStats(*seen, dict(kinds.most_common()))
 

@@ -221,9 +221,8 @@ class Runtime:
             raise InvalidInputError("a runtime is entered once; make another one")
         from holdfast.checkpoints.shutdown import ShutdownCheckpoints
 
-        scopes = list(self._taking)
-        kept = ShutdownCheckpoints(self.store, scopes, signals=(), participants=self._taking)
-        if scopes:
+        kept = ShutdownCheckpoints(self.store, (), signals=(), participants=self._taking)
+        if self._taking:
             # Below the modules, which are asked what they have left once all of them have ended:
             # what was at work may have been answered meanwhile.
             self._ends.push_async_exit(kept)
@@ -235,7 +234,7 @@ class Runtime:
                         self._ends.push_async_callback(self._lead, SHUTDOWN, module)
                     await self._lead(phase, module)
                 await self._tell(phase)
-            if scopes:  # what was kept is given back once all are ready
+            if self._taking:  # what was kept is given back once all are ready
                 await kept.__aenter__()
         except BaseException:  # also a cancelled start: what had begun is ended
             await self.__aexit__()

@@ -35,9 +35,8 @@ class Queue:
         self.name = name
         self._state = state
         self._handle = handle_of(state)
-        self._items = f"{QUEUES.prefix}{name}/items"
-        self._popped = f"{QUEUES.prefix}{name}/popped"
-        self._ends = f"{QUEUES.prefix}{name}/ends"
+        keys = (f"{QUEUES.prefix}{name}/{one}" for one in ("items", "popped", "ends"))
+        self._items, self._popped, self._ends = keys
         self._taking = threading.Lock()  # threads that pop at once would only conflict
 
     @here

@@ -454,7 +454,7 @@ class Requests:
         """What waits and what is, or was interrupted, at work: for `ShutdownCheckpoints`."""
         if not self._memory:
             return None
-        at_work = {*self._active, *self._cut}
+        at_work = {*self.active(), *self._cut}
         return [
             {name: getattr(letter, name) for name in ("id", "content", "tries")}
             | {"session": session, "active": f"{session}/{letter.id}" in at_work}

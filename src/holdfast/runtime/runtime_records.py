@@ -70,7 +70,7 @@ def pair_of(name: str, value: Any) -> str | None:
     return f"{name}/{term}" if term is not None and value is not None else None
 
 
-# ---- queues and events --------------------------------------------------------------------------
+# ---- queues, events, requests -------------------------------------------------------------------
 
 QUEUES = Owned("$queue/", merge=Owned.WHOLE)
 """NAME/items: a list, the oldest first; NAME/popped: how many have left it; NAME/ends: there until
@@ -89,9 +89,6 @@ class EventBatch(Struct):
     """Of the first of them."""
     correlations: list[str]
     sessions: list[str]
-
-
-# ---- requests -----------------------------------------------------------------------------------
 
 
 class RequestRecord(Struct):
