@@ -1006,8 +1006,8 @@ BUGS = (
     Bug(
         "a hold undone by a revert",
         "store/history/revert.py",
-        "rule.revert == Owned.NEVER or (",
-        "False or (",
+        "stays = {Owned.NEVER: True, ",
+        "stays = {Owned.NEVER: False, ",
         "tests/store/test_marks.py::test_a_revert_leaves_marks_alone",
     ),
     Bug(
@@ -2149,10 +2149,11 @@ BUGS = (
                         self._ends.push_async_callback(self._lead, SHUTDOWN, module)
                     await self._lead(phase, module)
                 await self._tell(phase)
-            await self._restore()
+            if self._taking:  # what was kept is given back once all are ready
+                await kept.__aenter__()
 """,
-        """                if phase == READY:
-                    await self._restore()
+        """                if phase == READY and self._taking:
+                    await kept.__aenter__()
                 self.phase = phase
                 for module in self.modules:
                     if phase == STARTUP:  # also one that fails half-way has something to end

@@ -138,7 +138,7 @@ def test_requests_are_seen_without_their_worker(cli: Cli, fleet: str) -> None:
     assert waiting["content"] == {"a": 1}
     assert cli("agent mailbox session:s1 --json").json["status"]["waiting"] == 1
     assert "there is no scope agent:s1" in cli("agent mailbox s1").err
-    for name in ("completion:active", "monitor:get_stats"):
+    for name in ("completion:active", "monitor:get_stats", "observation:list"):
         refused = cli(f"runtime send {name}")
         assert (refused.code, "memory of a daemon's process" in refused.err) == (2, True)
 

@@ -118,6 +118,9 @@ def test_lines_that_are_no_json_are_counted_and_hide_no_other(tmp_path: Path) ->
     one = index.get("s")
     assert [m["n"] for m in index.messages("s")] == [1, 2, 3]
     assert (one.messages, one.unreadable) == (3, 4)
+    (tmp_path / "folder.jsonl").mkdir()
+    (tmp_path / "gone.jsonl").symlink_to(tmp_path / "nowhere")
+    assert [one.session for one in Conversations(tmp_path).list()] == ["s"]
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:

@@ -209,7 +209,10 @@ def test_floats_like_1e16_1e_7_inf_nan_must_round_trip(place: Place, value: floa
 
 # ---- questions ----------------------------------------------------------------------------------
 
-ODD: list[Any] = [1, "1", True, "true", 1.0, "", 0, False, [1], {"a": 1}]
+ODD: list[Any] = [
+    *(1, "1", True, "true", 1.0, "", 0, False, {"a": 1}, {"a": 1.0}, {"a": 1, "b": [0]}),
+    *([1], [1.0], [True], [1, 1], ["1"], [{"a": True}], [{"a": 1}], [math.nan], [b"1"], []),
+]
 
 
 @pytest.mark.spec("X38")
@@ -226,6 +229,7 @@ def test_where_must_respect_type_1_vs_text_True_vs_true_and_None(entities: Entit
     for number, value in enumerate(ODD):
         assert ids(entities.query("t", where={"x": value})) == [f"e{number}"], value
     assert ids(entities.query("t", where={"x": [1]}, order="x")) == []
+    assert ids(entities.query("t", where={"x": {"b": [0], "a": 1}})) == ["e10"], "in any order"
 
 
 @pytest.mark.spec("X38")
@@ -487,6 +491,35 @@ def test_enable_foreign_keys(entities: Entities) -> None:
     assert entities.delete("b")
     left = entities.relationships()
     assert {one.from_id for one in left} | {one.to_id for one in left} == set("cdefg")
+
+
+@pytest.mark.spec("S13", "X38")
+def test_a_revert_takes_no_entity_from_under_a_relationship_and_brings_none_back(
+    store: sync.Store,
+) -> None:
+    state = store.custom("fleet")
+    entities = Entities(state)
+    for id in ("b", "c"):
+        entities.create("agent", {"load": 1}, id=id)
+    with store.acting("planner", correlation="run-1"):
+        entities.create("agent", id="a")
+        entities.update("b", {"load": 2})
+        entities.relate("b", "knows", "c")
+    entities.relate("a", "knows", "b", {"since": 1})
+    before = edges(entities.relationships())
+    done = state.revert(correlation="run-1")
+    assert done.done == ["$entity/b"]
+    assert entities.get("b").properties == {"load": 1}
+    assert {"$entity/a", "$relation/b/knows/c"} <= {one.key for one in done.left}
+    assert "by `Entities` alone" in done.left[0].why
+    assert edges(entities.relationships()) == before
+    with store.acting("planner", correlation="run-2"):
+        entities.unrelate("a", "knows", "b")
+        entities.delete("c")
+    entities.delete("b")
+    entities.create("agent", id="b")
+    assert store.revert(correlation="run-2")[0].done == []
+    assert entities.relationships() == [], "one made again inherits nothing"
 
 
 def _whole(entities: Entities) -> None:

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -339,7 +339,10 @@ def test_event_log_must_not_drop_events_silently_count_and_back_pressure(held: H
     assert "waited" in names(stored)
     assert log.stats().dropped == 30
     assert numbers(log.query("x", limit=None)) == list(range(80)), "the ring has them all"
-    assert held.store.metrics().by("events", "outcome") == {"logged": 52, "dropped": 30}
+    seen = [e.data["count"] for e in log.query(module.DROPPED)]
+    assert seen == told, "in the ring, too, as other events are"
+    logged = {"logged": 52 + len(told), "dropped": 30}
+    assert held.store.metrics().by("events", "outcome") == logged
     found = sync.recovery.Recovery(held.store).health().concerns
     assert [one.what for one in found if one.kind == "dropped_events"] == [
         "30 events of this process's log did not fit into its queue"
@@ -395,6 +398,40 @@ def test_a_cancelled_stop_flushes_all_the_same(plain: Place) -> None:
     assert len(Events(plain.open()).query(limit=None)) == 300
 
 
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_stop_ends_in_its_time_also_if_it_is_cancelled(held: Held, cancelled: bool) -> None:
+    """The storage serves nobody just now; what waits is written once it does."""
+
+    async def main() -> None:
+        log = holdfast.runtime.Events(holdfast.Store._of(held.store, "thread"), flush=600.0)
+        for n in range(300):
+            log.emit("x", {"n": n})
+        held.open.clear()
+        task = asyncio.create_task(log.stop(timeout=0.1))
+        await asyncio.sleep(0)
+        if cancelled:
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError) if cancelled else nullcontext():
+            await asyncio.wait_for(task, 20)
+        held.open.set()
+        await asyncio.to_thread(until, lambda: log.stats().queued == 0)
+
+    asyncio.run(main())
+
+
+def test_a_reader_is_told_how_many_events_were_dropped(held: Held) -> None:
+    log = Events(held.store, queue=10, batch=10, flush=600.0)
+    log.emit("first")
+    log.flush()
+    held.open.clear()
+    with log.subscribe(module.DROPPED, timeout=0.0) as events:
+        for n in range(12):
+            log.emit("x", {"n": n})
+        held.open.set()
+        log.flush()
+        assert sum(one.data["count"] for one in events) == 2
+
+
 @pytest.mark.spec("S34", "X38")
 def test_a_burst_of_20000_arrives_whole_or_counted(plain: Place) -> None:
     log = Events(plain.open())
@@ -410,10 +447,12 @@ def test_a_burst_of_20000_arrives_whole_or_counted(plain: Place) -> None:
         one.join(60)
     log.stop()
     stats = log.stats()
-    stored = Events(plain.open()).query("x", durable=True, limit=None)
-    assert stats.emitted == 20_000
+    stored = Events(plain.open()).query(durable=True, limit=None)
+    told = [one.data["count"] for one in stored if one.event_name == module.DROPPED]
+    assert stats.emitted == 20_000 + len(told)
     assert len({one.event_id for one in stored}) == len(stored) == stats.written
-    assert len(stored) + stats.dropped == 20_000
+    assert len(stored) + stats.dropped == stats.emitted
+    assert sum(told) == stats.dropped
 
 
 KILLED = """

@@ -381,6 +381,36 @@ def test_requests_in_memory_are_submitted_again_behind_ready(place: Place) -> No
     assert order == ["ready", "worked at r7"]
 
 
+@pytest.mark.spec("S56", "S63", "S65")
+def test_what_the_shutdown_let_finish_is_not_done_again_by_the_next_life(place: Place) -> None:
+    """What is at work has its time to end; only what is left then is kept."""
+    done: list[tuple[str, int]] = []
+
+    async def life(store: holdfast.Store, *asked: str) -> None:
+        begun, free = asyncio.Event(), asyncio.Event()
+
+        async def worker(request: Any) -> None:
+            begun.set()
+            await free.wait()
+            done.append((request.id, request.attempt))
+
+        class Last:
+            async def shutdown(self) -> None:
+                free.set()  # only now, so all is at work, or waits, when the end begins
+
+        requests = Requests(store, worker, memory=True, concurrency=1)
+        async with Runtime(store, [requests, Last()]):
+            for id in asked:
+                await requests.submit("s", id, id=id)
+            await asyncio.wait_for(begun.wait(), 30)
+
+    run(place, lambda store: life(store, "r1", "r2"))
+    assert ("r1", 1) in done
+    run(place, lambda store: life(store, "r3"))
+    run(place, lambda store: life(store, "r4"))
+    assert len(done) == len({id for id, _ in done}), done
+
+
 # ---- what answers by name -----------------------------------------------------------------------
 
 

@@ -225,6 +225,16 @@ def test_subscriptions_are_entities_and_are_restored_on_start(place: Place) -> N
     assert world.seen() == [2], "the same pattern as before"
 
 
+def test_a_subscription_with_properties_of_others_is_restored(store: sync.Store) -> None:
+    world = World(store)
+    id = world.observations.subscribe("critic", "writer", "a")
+    world.observations.stop()
+    world.entities.update(id, {"note": "kept for audit", "filter": None})
+    world = World(store)
+    world.does("a", n=1)
+    assert world.seen() == [1]
+
+
 @pytest.mark.spec("S112", "S114", "S120")
 def test_rate_limiters_are_made_anew(place: Place) -> None:
     world = World(place.open())

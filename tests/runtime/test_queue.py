@@ -136,6 +136,33 @@ def test_who_pops_between_a_look_and_a_commit_has_another_item(plain: Place) -> 
         assert queue.items() == ["c"]
 
 
+@pytest.mark.spec("X31", "X38")
+@pytest.mark.parametrize("ends", [True, False])
+def test_who_pops_while_the_queue_ends_and_begins_anew_takes_nothing_unseen(
+    timed: sync.Store, hands: Hands, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    """Between the look and the commit all that was seen goes, and something else comes."""
+    queue, other = (Queue(timed.custom("work"), "mail") for _ in range(2))
+    queue.push("seen", ttl=None)
+    if ends:
+        other.expire(10)
+    look = queue._front
+
+    def meanwhile(count: int) -> Any:
+        monkeypatch.undo()
+        found = look(count)
+        if ends:
+            hands.move(11)
+        else:
+            other.delete()
+        other.push("new")
+        return found
+
+    monkeypatch.setattr(queue, "_front", meanwhile)
+    assert queue.pop() == ["new"]
+    assert queue.items() == []
+
+
 def work(store: sync.Store) -> None:
     """Takes what is there into a list of its own, and pushes what follows from it."""
     queue = Queue(store.custom("work"), "mail")

@@ -21,6 +21,7 @@ from holdfast import sync
 from holdfast.agents import RetryPolicy
 from holdfast.errors import ChangeIdError, InvalidInputError, RequestFailedError
 from holdfast.runtime import Request
+from holdfast.sync.agents import Mailbox
 from holdfast.sync.checkpoints import ShutdownCheckpoints
 from holdfast.sync.runtime import Requests
 from holdfast.testing import crash
@@ -479,6 +480,40 @@ def test_a_session_that_waits_to_be_tried_again_is_free_for_others(store: sync.S
         until(lambda: [one.owner for one in store.leases()] == [None])
 
 
+@pytest.mark.parametrize("starts", [True, False])
+def test_what_was_set_aside_is_answered_once_somebody_lets_it_wait_again(
+    place: Place, starts: bool
+) -> None:
+    """By whoever works then: one that is started later, or one that is at work."""
+    good = threading.Event()
+
+    def worker(request: Request) -> Any:
+        if not good.is_set():
+            raise ValueError("not yet")
+        return request.attempt
+
+    store = place.open()
+    requests = Requests(store, worker)
+    requests.start()
+    for _ in range(2):  # also one that was let wait before
+        for one in Mailbox(store.session("s")).set_aside():
+            Mailbox(store.session("s")).retry(one.number)
+        ticket = requests.submit("s", 1, id="r1")
+        until(lambda: bool(Mailbox(store.session("s")).set_aside()))
+        until(lambda: requests.sessions() == [])
+    until(lambda: [one.owner for one in store.leases()] == [None])
+    if starts:
+        requests.stop()
+        requests = Requests(store, worker)
+    good.set()
+    mailbox = Mailbox(store.session("s"))
+    mailbox.retry(mailbox.set_aside()[0].number)
+    assert requests.sessions() == ["s"]
+    requests.start()
+    assert requests.result(ticket, timeout=30) == 1
+    requests.stop()
+
+
 # ---- in memory, with checkpoints on shutdown ----------------------------------------------------
 
 
@@ -584,6 +619,26 @@ def test_a_request_that_waits_is_none_of_that_id_in_another_session(store: sync.
         kept = [(one["session"], one["active"]) for one in requests.collect()]
         assert kept == [("a", True), ("b", False)]
         free.set()
+
+
+def test_what_the_end_interrupted_is_kept_as_one_that_was_at_work(store: sync.Store) -> None:
+    begun, free = threading.Event(), threading.Event()
+
+    def worker(request: Request) -> Any:
+        begun.set()
+        return free.wait(30)
+
+    requests = Requests(store, worker, memory=True, retry=QUICK)
+    requests.start()
+    for id in ("r", "later"):
+        requests.submit("s", 1, id=id)
+    assert begun.wait(30)
+    requests.stop(timeout=0.0)
+    assert [(one["id"], one["active"]) for one in requests.collect()] == [
+        ("r", True),
+        ("later", False),
+    ]
+    free.set()
 
 
 @pytest.mark.spec("X38")

@@ -79,6 +79,7 @@ STAYS = PLAIN | {
     "merged": ({"ours": 1}, False),
     "adopted": (True, False),
 }
+TIED = {"reverted": (False, False), "value goes back": True}
 ALWAYS = STAYS | {"restored": "stays", "copied": False}
 EXPECTED: dict[str, dict[str, Any]] = {
     "$retention/": ALWAYS | {"reverted": (False, False), "moved": False, "marks": True},
@@ -117,9 +118,9 @@ EXPECTED: dict[str, dict[str, Any]] = {
     "$told/": PLAIN,
     "$recovery/alerts/": PLAIN | {"beside": True},
     "$recovery/procedures/": PLAIN | {"beside": True},
-    "$entity/": PLAIN,
-    "$relation/": PLAIN,
-    "$linked/": PLAIN | {"merged": ({"theirs": 1}, True)},
+    "$entity/": PLAIN | TIED,
+    "$relation/": PLAIN | TIED,
+    "$linked/": PLAIN | TIED | {"merged": ({"theirs": 1}, True)},
     "$queue/": PLAIN | {"merged": ({"theirs": 1}, True)},
     "$events/": PLAIN | {"merged": ({"theirs": 1}, True)},
     "$request/": STAYS,
@@ -129,7 +130,7 @@ EXPECTED: dict[str, dict[str, Any]] = {
 OTHER: dict[str, list[Any]] = {
     "restore": [Owned.BACK, Owned.STAY, Owned.ALWAYS],
     "merge": [Owned.THREE_WAY, Owned.UNION, Owned.WHOLE],
-    "revert": [Owned.BACK, Owned.NEVER, Owned.TOGETHER],
+    "revert": [Owned.BACK, Owned.NEVER, Owned.TOGETHER, Owned.VALUE],
     "copy": [Owned.ANYWHERE, Owned.SCOPE, Owned.NOWHERE],
     "phases": [("",)],
     "along": [""],
@@ -194,6 +195,14 @@ def reverted(store: sync.Store, key: str) -> tuple[bool, bool]:
     write(both, {key: 1}, correlation="c")
     store.revert(correlation="c")
     return not alone.exists(key), not both.exists(key)
+
+
+def value_goes_back(store: sync.Store, key: str) -> bool:
+    """Whether what it says is undone, where it was there before."""
+    state = store.agent("value")
+    write(state, {key: 1})
+    state.revert(entries=[write(state, {key: 2})])
+    return bool(state.get(key) == 1)
 
 
 def copied(store: sync.Store, key: str) -> bool:
@@ -290,6 +299,8 @@ def observed(store: sync.Store, key: str, folder: Path) -> dict[str, Any]:
     }
     if key != "$agent/attached" and signals(store, key):
         found["signal"] = True
+    if found["reverted"] == (False, False) and value_goes_back(store, key):
+        found["value goes back"] = True
     found |= {"beside": True} if erased(store, key) else {}
     return found | ({"needs": True} if needed(store, key) else {})
 
@@ -333,7 +344,7 @@ CLAIMS = (
     *("$handover/", "$mailbox/", "$machine/*/"),
     *("$access/grants/", "$access/parents/", "$access/protection/", "$reads/", "$import/"),
     *("$hooks/", "$told/"),
-    *("$recovery/alerts/", "$recovery/procedures/", "$entity/", "$relation/"),
+    *("$recovery/alerts/", "$recovery/procedures/"),
 )
 """They have the rules of all keys, and only say whose keys these are: see test_owned."""
 

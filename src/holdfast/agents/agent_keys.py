@@ -89,6 +89,11 @@ OWN_HANDOVERS = _handover.part(
 MAILBOX = "$mailbox/"
 OWN_MAILBOX = Owned(MAILBOX)
 OWN_MAILBOX.part("inbox/", restore=Owned.STAY)
+REQUESTER, ALL_REQUESTS = "requests", "custom:$requests"
+"""Who sends the letters that are requests of a session, and the scope that all of them are in."""
+REQUESTS = Owned("$request/", restore=Owned.STAY)
+"""done/ID: the answer of one; pending/SESSION, in the scope of all: that its mailbox has some."""
+PENDING = REQUESTS.prefix + "pending/"
 DRIFT = "$drift/"
 OWN_DRIFT = Owned(DRIFT, restore=Owned.STAY)
 LOOP = "$loop/"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast.agents.agent_keys import MAILBOX
+from holdfast.agents.agent_keys import ALL_REQUESTS, MAILBOX, PENDING, REQUESTER
 from holdfast.agents.mailbox_records import (
     CLEARED,
     FIRST,
@@ -490,6 +490,9 @@ class Mailbox:
                 )
             box.page(box.aside).delete(str(number))
             said = LetterRecord(**item.letter)
+            if said.sender == REQUESTER:  # who answers requests looks only where one is marked
+                index = parts.part(StoreHandle(self._handle.core).line(ALL_REQUESTS))
+                index.set(PENDING + self._handle.scope.id, f"{said.id}/{number}")
             about = said.content, said.sender, said.id, said.by
             return post(self._handle, box.part, *about, again=True)
 

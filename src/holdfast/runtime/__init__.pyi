@@ -185,8 +185,10 @@ class Events:
         """The same; if the queue is full, it waits until there is room, and drops nothing."""
     async def flush(self) -> None:
         """Write all that waits. What fails stays, to be tried again."""
-    async def stop(self) -> None:
-        """Write what waits, and end the thread that writes; `emit` begins anew."""
+    async def stop(self, *, timeout: float | None = None) -> None:
+        """Write what waits, and end the thread that writes; `emit` begins anew. What takes longer
+        than `timeout` seconds is left to that thread, while the process lasts.
+        """
     async def clear(self) -> int:
         """Remove all events, from the ring and from the store; how many the store had."""
     async def query(
@@ -342,8 +344,8 @@ class Requests:
     seconds. Queues appear with their first request and cost nothing while they are empty.
 
     With `memory=True` what waits, and what is at work, is kept by `collect` and comes back by
-    `restore`: give it to `Runtime` or `ShutdownCheckpoints`. A killed process loses it. There is no
-    `request.change` then.
+    `restore`: give it to `Runtime`, or to `ShutdownCheckpoints` whose block ends after `stop`. A
+    killed process loses it. There is no `request.change` then.
     """
     def __init__(
         self,
@@ -382,6 +384,6 @@ class Requests:
     async def sessions(self) -> list[str]:
         """Sessions that have requests which are not answered."""
     def collect(self) -> Any:
-        """What waits and what is at work, in memory: for `ShutdownCheckpoints`."""
+        """What waits and what is, or was interrupted, at work: for `ShutdownCheckpoints`."""
     def restore(self, kept: Any) -> None:
         """Take up again what was kept; what was at work counts as failed, with `daemon_restart`."""

@@ -108,7 +108,7 @@ class Conversations:
 
     def _scan(self) -> dict[str, Conversation]:
         found = {}
-        for path in sorted(self.folder.glob("*.jsonl")):
+        for path in sorted(filter(Path.is_file, self.folder.glob("*.jsonl"))):
             lines = list(_lines(path))
             good = [one for one in lines if one is not None]
             times = [one.get("timestamp") for one in good] or [None]

@@ -390,8 +390,7 @@ class Entities:
             raise InvalidInputError(f"direction is {', '.join(DIRECTIONS)}")
         if type(depth) is not int or not 1 <= depth <= MOST_DEPTH:
             raise InvalidInputError(f"depth is a number from 1 to {MOST_DEPTH}")
-        asked = listed(types, "types") if types is not None else None
-        wanted = {check_name(one, TIE) for one in asked} if asked is not None else None
+        wanted = None if types is None else {check_name(one, TIE) for one in listed(types, "types")}
         self._must(start, self._entities.get(start))
         reached: dict[str, None] = {start: None}
         passed: dict[tuple[str, str, str], Relationship] = {}
@@ -542,15 +541,23 @@ class _Present(Range):
 def fits(properties: Mapping[str, Any], name: str, condition: Any) -> bool:
     """Whether a property is what is asked for; types count."""
     value = properties.get(name)
-    if value is None or condition is None:
-        return value is condition
-    term = encode_term(value)
-    if isinstance(condition, Range | Begins):
-        low, high = condition.bounds
-        return term is not None and low <= term < high
-    if term is not None:
-        return term == encode_term(condition)
-    return type(value) is type(condition) and bool(value == condition)
+    if not isinstance(condition, Range | Begins):
+        return alike(value, condition)
+    low, high = condition.bounds
+    term = encode_term(value) if value is not None else None
+    return term is not None and low <= term < high
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two values are equal with all their types, also those of what is in them."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(alike(one[name], other[name]) for name in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(alike, one, other))
+    term = encode_term(one)
+    return term == encode_term(other) if term is not None else bool(one == other)
 
 
 def _drawn(type: str) -> str:

@@ -53,7 +53,7 @@ from holdfast.store.names.patterns import Patterns
 from holdfast.store.state import declare, stands
 from holdfast.store.store import Store
 
-SCOPE = "$events"
+SCOPE, THREAD = "$events", "holdfast-events"
 RING, QUEUE, BATCH, FLUSH = 10_000, 5_000, 100, 1.0
 KEPT = timedelta(days=30)
 REACH = 60.0
@@ -182,7 +182,7 @@ class Events:
         self._mark, self._numbers = os.urandom(8).hex(), count()
         self._next_clean = 0.0
         self._behind: Behind[tuple[Event, Raw]] = Behind(
-            self._core, "holdfast-events", flush, self._commit, batch=batch, most=queue
+            self._core, THREAD, flush, self._commit, batch=batch, most=queue, turn=self.flush
         )
         if check_flag(recover, "recover"):
             since = self._core.clock.checked() / _SECOND - 3600
@@ -220,20 +220,25 @@ class Events:
         return self._logged(*self._made(name, data, client, correlation), wait=True)
 
     def _logged(self, event: Event, row: Raw, *, wait: bool = False) -> Event:
-        while True:
-            with self._lock:
-                if not (wait and self._behind.full):
-                    self._ring.add(event)
-                    if not self._behind.put((event, row)):
-                        self._core.meter.add(EVENTS_LOGGED, ("dropped",))
-                    break
+        while not self._added(event, row, wait):
             self.flush()
         if not self._behind.alive:
             self._behind.start()
+        return event
+
+    def _added(self, event: Event, row: Raw, wait: bool) -> bool:
+        """Put an event into ring and queue, and tell who listens; False if it is to wait for room
+        and there is none."""
+        with self._lock:
+            if wait and self._behind.full:
+                return False
+            self._ring.add(event)
+            if not self._behind.put((event, row)):
+                self._core.meter.add(EVENTS_LOGGED, ("dropped",))
         self._bell.ring()
         for watching in self._watching:
             watching(event)
-        return event
+        return True
 
     def _made(self, name: str, data: Any, client: str, correlation: str) -> tuple[Event, Raw]:
         """An event, and the bytes of it that will be stored: it is encoded once, and what cannot be
@@ -259,13 +264,20 @@ class Events:
     def flush(self) -> None:
         """Write all that waits. What fails stays, to be tried again."""
         self._behind.flush()
+        with self._lock:
+            lost = self._behind.dropped - self._told
+            self._told += lost
+        if lost and self._added(*self._made(DROPPED, {"count": lost}, "", ""), True):
+            self._behind.flush()
+        elif lost:  # others have taken the room: it is told once there is some
+            with self._lock:
+                self._told -= lost
 
     def _commit(self, some: list[tuple[Event, Raw]]) -> None:
-        """Write a batch, with how many events were dropped; now and then delete what is too old."""
-        first, lost = some[0][0], self._behind.dropped - self._told
+        """Write a batch; now and then delete what is too old."""
+        first = some[0][0]
         while some[-1][0].timestamp >= first.timestamp + REACH:
             some.pop()  # for the next batch
-        rows = [*some, self._made(DROPPED, {"count": lost}, "", "")] if lost else some
         if not stands(self._line, DECLARED[1]):
             declare(self._line, DECLARED)
         now = self._core.clock.checked() / _SECOND
@@ -273,15 +285,14 @@ class Events:
             self._next_clean = now + 600
             self._delete(now - self._keep)
         record = EventBatch(
-            self._core.codec.encode([row for _, row in rows]),
+            self._core.codec.encode([row for _, row in some]),
             first.timestamp,
-            sorted({one.correlation_id for one, _ in rows if one.correlation_id}),
-            sorted({one.session_id for one, _ in rows if one.session_id}),
+            sorted({one.correlation_id for one, _ in some if one.correlation_id}),
+            sorted({one.session_id for one, _ in some if one.session_id}),
         )
         # Under the same name a batch that may have been written before is written once.
         name = f"{_name(first.timestamp)}-{first.event_id}"
         self._book.step(lambda page: page.put(name, record), reason="events")
-        self._told += lost
         self._written += len(some)
         self._core.meter.add(EVENTS_LOGGED, ("logged",), count=len(some))
 
@@ -299,9 +310,11 @@ class Events:
             pass
 
     @ends
-    def stop(self) -> None:
-        """Write what waits, and end the thread that writes; `emit` begins anew."""
-        self._behind.stop()
+    def stop(self, *, timeout: float | None = None) -> None:
+        """Write what waits, and end the thread that writes; `emit` begins anew. What takes longer
+        than `timeout` seconds is left to that thread, while the process lasts."""
+        check_seconds(timeout, "timeout")
+        self._behind.stop(timeout)
 
     @writes
     def clear(self) -> int:
@@ -405,9 +418,8 @@ class Events:
     def stats(self) -> EventStats:
         """What this log has seen since it was made."""
         with self._lock:
-            ring = self._ring
+            ring, behind = self._ring, self._behind
             kinds = Counter(one.event_type for one in ring.events(lambda _: True))
-            behind = self._behind
             seen = (ring.count, self._written, behind.dropped, len(behind), len(ring))
             return EventStats(*seen, dict(kinds.most_common()))
 

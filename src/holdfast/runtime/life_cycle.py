@@ -219,6 +219,13 @@ class Runtime:
     async def __aenter__(self) -> Self:
         if self.phase:
             raise InvalidInputError("a runtime is entered once; make another one")
+        from holdfast.checkpoints.shutdown import ShutdownCheckpoints
+
+        kept = ShutdownCheckpoints(self.store, (), signals=(), participants=self._taking)
+        if self._taking:
+            # Below the modules, which are asked what they have left once all of them have ended:
+            # what was at work may have been answered meanwhile.
+            self._ends.push_async_exit(kept)
         try:
             for phase in (STARTUP, CONTEXT, READY):
                 self.phase = phase
@@ -227,7 +234,8 @@ class Runtime:
                         self._ends.push_async_callback(self._lead, SHUTDOWN, module)
                     await self._lead(phase, module)
                 await self._tell(phase)
-            await self._restore()
+            if self._taking:  # what was kept is given back once all are ready
+                await kept.__aenter__()
         except BaseException:  # also a cancelled start: what had begun is ended
             await self.__aexit__()
             raise
@@ -270,15 +278,6 @@ class Runtime:
         for module in self.modules:
             if hasattr(module, "emit"):
                 module.emit(phase, {"modules": [name_of(one) for one in self.modules]})
-
-    async def _restore(self) -> None:
-        """Give back what modules kept at the last shutdown, once all are ready."""
-        from holdfast.checkpoints.shutdown import ShutdownCheckpoints
-
-        if self._taking:
-            scopes = list(self._taking)
-            kept = ShutdownCheckpoints(self.store, scopes, signals=(), participants=self._taking)
-            await self._ends.enter_async_context(kept)
 
     def stop(self) -> None:
         """Let `forever` return; of this event loop's thread."""

@@ -27,7 +27,7 @@ from msgspec import UNSET, Meta, Struct, ValidationError, convert, field
 
 from holdfast.errors import HoldfastError, InvalidInputError
 from holdfast.hooks.breaker import Breaker, BreakerSettings
-from holdfast.runtime.entities import Entities, Entity, check_id, is_subscription
+from holdfast.runtime.entities import Entities, Entity, alike, check_id, is_subscription
 from holdfast.runtime.events import Event, Events
 from holdfast.runtime.runtime_records import SUBSCRIPTION
 from holdfast.store.names.arguments import (
@@ -42,11 +42,12 @@ from holdfast.store.names.face import calls, ends, faced, writes
 from holdfast.store.names.patterns import Expression, Patterns
 from holdfast.store.names.threads import is_interrupt
 
+THREAD = "holdfast-observations"
 MOST_QUERIED = 1000
 QUEUE, BATCH, INTERVAL = 1000, 10, 0.1
 BREAKER = BreakerSettings(failures=5, window=300.0, open=60.0)
 OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "equals": lambda value, found: type(found) is type(value) and found == value,
+    "equals": alike,
     "contains": lambda value, found: value in found,
     "gt": operator.lt,
     "lt": operator.gt,
@@ -109,14 +110,16 @@ class Filter(Struct, forbid_unknown_fields=True):
 class ObserverInfo:
     """A subscription at work: its filter is plain data, refused if nobody understands it."""
 
-    def __init__(self, id: str, observer: str, target: str, events: list[str], filter: Any) -> None:
+    def __init__(self, id: str, told: Mapping[str, Any]) -> None:
+        # What its entity says: others may have given that more properties, or taken some.
         try:
-            self._asked = convert(filter, Filter)
+            self._asked = convert(told.get("filter", {}), Filter)
         except ValidationError as error:
             raise InvalidInputError(f"nobody understands this filter: {error}") from None
-        self.id, self.observer, self.target, self.events = id, observer, target, events
+        self.id, self.events = id, told.get("events", "*")
+        self.observer, self.target = told.get("observer", ""), told.get("target", "")
         self.observed = self.limited = 0
-        self._named = Patterns(events).fit
+        self._named = Patterns(self.events).fit
         self._excluded = Patterns(self._asked.exclude).fit if self._asked.exclude else None
 
     def wants(self, name: str, data: Mapping[str, Any], now: float) -> bool:
@@ -166,13 +169,7 @@ class Observations:
         self._later: deque[Callable[[], Any]] = deque()
         """Commits, and looks that take long: whoever emits an event does not wait for them."""
         self._behind: Behind[tuple[str, Event]] = Behind(
-            log._core,
-            "holdfast-observations",
-            INTERVAL,
-            self._delivered,
-            batch=BATCH,
-            most=QUEUE,
-            turn=self._turn,
+            log._core, THREAD, INTERVAL, self._delivered, batch=BATCH, most=QUEUE, turn=self._turn
         )
 
     @property
@@ -186,7 +183,7 @@ class Observations:
         """Bring back the subscriptions that are kept, and observe; how many there are."""
         kept = self._entities.query(SUBSCRIPTION, limit=None).items
         for entity in kept:
-            self._add(ObserverInfo(entity.id, **entity.properties))
+            self._add(ObserverInfo(entity.id, entity.properties))
         self._watch(self._passed)
         self._behind.start()
         self._log.emit("observation:restored", {"count": len(kept)})
@@ -227,7 +224,7 @@ class Observations:
         roles = {"observer": check_id(observer), "target": check_id(target)}
         told: dict[str, Any] = {**roles, "events": list(Patterns(events).texts)}
         told["filter"] = by_name(filter, "filter")
-        info = ObserverInfo(f"sub_{secrets.token_hex(6)}", **told)
+        info = ObserverInfo(f"sub_{secrets.token_hex(6)}", told)
         self._entities._made(SUBSCRIPTION, info.id, told, roles)
         self._add(info)
         return info.id

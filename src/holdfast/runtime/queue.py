@@ -35,8 +35,8 @@ class Queue:
         self.name = name
         self._state = state
         self._handle = handle_of(state)
-        self._items = f"{QUEUES.prefix}{name}/items"
-        self._popped = f"{QUEUES.prefix}{name}/popped"
+        keys = (f"{QUEUES.prefix}{name}/{one}" for one in ("items", "popped", "ends"))
+        self._items, self._popped, self._ends = keys
         self._taking = threading.Lock()  # threads that pop at once would only conflict
 
     @here
@@ -50,12 +50,11 @@ class Queue:
 
         `ttl` is seconds, or a timedelta; None: for ever.
         """
-        if not items:
-            return self._handle.reader.length(self._items)
-        clock = self._handle.core.clock
-        until = (clock.checked() + check_ttl(ttl)) / 1e6 if ttl is not None else None
-        kept = [{"item": one, "until": until} for one in items]
-        own_step(self._handle, lambda parts: parts.part(self._handle).extend(self._items, kept))
+        if items:
+            clock = self._handle.core.clock
+            until = (clock.checked() + check_ttl(ttl)) / 1e6 if ttl is not None else None
+            kept = [{"item": one, "until": until} for one in items]
+            own_step(self._handle, lambda parts: parts.part(self._handle).extend(self._items, kept))
         return self._handle.reader.length(self._items)
 
     @writes
@@ -64,10 +63,11 @@ class Queue:
         check_count(count, "count")
 
         def note(parts: ChangeParts) -> list[Any]:
-            # Who else pops changes this number, and only then is the front another one: pushing
-            # goes on meanwhile.
+            # Who else takes from the front changes this number, and what lets the whole list end
+            # goes with it: only then is the front another one. Pushing goes on meanwhile.
             part = parts.part(self._handle)
             popped = part.get(self._popped, 0)
+            part.exists(self._ends)
             found, passed = self._front(count)
             if passed:
                 part.trim(self._items, before=passed)
@@ -94,6 +94,7 @@ class Queue:
             part = parts.part(self._handle)
             there = part.length(self._items)
             part.delete(self._items)
+            part.set(self._popped, part.get(self._popped, 0) + there)
             return there
 
         return own_step(self._handle, note)
@@ -102,7 +103,14 @@ class Queue:
     def expire(self, ttl: float | timedelta) -> None:
         """Let all that is there, and what is pushed until then, end after some time."""
         check_ttl(ttl)
-        own_step(self._handle, lambda parts: parts.part(self._handle).expire(self._items, ttl))
+
+        def note(parts: ChangeParts) -> None:
+            part = parts.part(self._handle)
+            part.expire(self._items, ttl)
+            part.set(self._ends, True, ttl=ttl)
+            part.set(self._popped, part.get(self._popped, 0))  # who pops just now looks again
+
+        own_step(self._handle, note)
 
     def _front(self, count: int) -> tuple[list[Any], int]:
         """Items from the front on, and how many were looked at: expired ones are passed over."""

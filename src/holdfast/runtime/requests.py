@@ -25,6 +25,7 @@ from datetime import timedelta
 from math import inf
 from typing import Any
 
+from holdfast.agents.agent_keys import ALL_REQUESTS, PENDING, REQUESTER, REQUESTS
 from holdfast.agents.mailbox import Letter, Mail, Mailbox, note_tried, planned_once, post
 from holdfast.agents.retry import RetryPolicy
 from holdfast.errors import (
@@ -35,7 +36,7 @@ from holdfast.errors import (
     RequestFailedError,
 )
 from holdfast.runtime.entities import check_id
-from holdfast.runtime.runtime_records import REQUESTS, RequestRecord
+from holdfast.runtime.runtime_records import RequestRecord
 from holdfast.storage.rows import again
 from holdfast.store.inner import (
     Asking,
@@ -71,8 +72,6 @@ from holdfast.store.store import Store
 
 log = logging.getLogger("holdfast.runtime")
 
-SCOPE = "$requests"
-PENDING = REQUESTS.prefix + "pending/"
 DAY = 86_400.0
 LOOK = 0.25
 """Seconds between two looks for sessions that other processes have asked something of."""
@@ -137,8 +136,8 @@ class Requests:
     seconds. Queues appear with their first request and cost nothing while they are empty.
 
     With `memory=True` what waits, and what is at work, is kept by `collect` and comes back by
-    `restore`: give it to `Runtime` or `ShutdownCheckpoints`. A killed process loses it. There is no
-    `request.change` then.
+    `restore`: give it to `Runtime`, or to `ShutdownCheckpoints` whose block ends after `stop`. A
+    killed process loses it. There is no `request.change` then.
     """
 
     @calls("worker")
@@ -169,8 +168,10 @@ class Requests:
         self._retry = retry if retry is not None else RetryPolicy()
         Mailbox(store.session("any"), retry=self._retry)  # refuses what is no policy
         self._timeout = timeout
-        self._index = handle_of(store).line(f"custom:{SCOPE}")
+        self._index = handle_of(store).line(ALL_REQUESTS)
         self._active: dict[str, Request] = {}
+        self._cut: set[str] = set()
+        """Tickets of what the last end interrupted."""
         self._desks: dict[str, _Desk] = {}
         self._lock = threading.Lock()  # of the four above; once it is over, no call begins
         self._seen = -1
@@ -190,6 +191,7 @@ class Requests:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._concurrency, "holdfast-request")
         self._seen, self._patience, self._over = -1, None, False
+        self._cut.clear()
         self._background.start()
 
     @ends
@@ -243,7 +245,7 @@ class Requests:
             part, index = parts.part(line), parts.part(self._index)
             if tries or active:
                 note_tried(line, part, id, tries, self._retry if active else None)
-            post(line, part, content, "requests", id)
+            post(line, part, content, REQUESTER, id)
             wanted = keep.Keep(count=0)
             if wanted not in self._index.reader.declared().all:
                 index.set(wanted.key, wanted.data())
@@ -391,8 +393,9 @@ class Requests:
             return LINGER
         letter, written = mail.letter, None if self._memory else mail
         asked = Request(session, letter.id, letter.content, letter.tries + 1, written)
+        ticket = f"{session}/{letter.id}"
         with self._lock:
-            self._active[f"{session}/{letter.id}"] = asked
+            self._active[ticket] = asked
             call = begun(lambda: ran(self._worker(asked), "worker"), "holdfast-worker", self._ended)
             self._calls.add(call)
             if self._over:
@@ -405,8 +408,9 @@ class Requests:
         except BaseException as error:  # whatever it is, the request has failed
             # A conflict, too: nobody else works at this session, and a worker that writes what it
             # has read would be called for ever. It is tried again later, or set aside.
-            # What the end interrupted is counted by the next to take it up.
-            if not call.cancelled():
+            if call.cancelled():  # the end interrupted it: whoever takes it up next counts that
+                self._cut.add(ticket)
+            else:
                 # The mailbox keeps no text of it: that is told here only.
                 where = f"session:{session}: the request {letter.id}"
                 log.warning("%s failed: %r", where, error, exc_info=True)
@@ -415,7 +419,7 @@ class Requests:
             if call.cancel():
                 call.set_running_or_notify_cancel()  # else who waits for it to end is not told
             with self._lock:
-                self._active.pop(f"{session}/{letter.id}", None)
+                self._active.pop(ticket, None)
         return None
 
     def _ended(self, call: Future[Any]) -> None:
@@ -447,12 +451,13 @@ class Requests:
 
     @here
     def collect(self) -> Any:
-        """What waits and what is at work, in memory: for `ShutdownCheckpoints`."""
+        """What waits and what is, or was interrupted, at work: for `ShutdownCheckpoints`."""
         if not self._memory:
             return None
+        at_work = {*self.active(), *self._cut}
         return [
             {name: getattr(letter, name) for name in ("id", "content", "tries")}
-            | {"session": session, "active": f"{session}/{letter.id}" in self._active}
+            | {"session": session, "active": f"{session}/{letter.id}" in at_work}
             for session in self.sessions()
             for letter in self.waiting(session)
         ]

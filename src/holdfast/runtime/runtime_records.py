@@ -22,11 +22,16 @@ def iso(name: str) -> Any:
 
 # ---- entities -----------------------------------------------------------------------------------
 
-ENTITIES = Owned("$entity/")
+_TIED: dict[str, Any] = {
+    "revert": Owned.VALUE,
+    "why": "entities and relationships come and go by `Entities` alone, so that none leads "
+    "nowhere: create, delete, relate or unrelate there",
+}
+ENTITIES = Owned("$entity/", **_TIED)
 """A record each: the entity of that id."""
-RELATIONS = Owned("$relation/")
+RELATIONS = Owned("$relation/", **_TIED)
 """FROM/TYPE/TO: the relationship of that type between two entities."""
-LINKED = Owned("$linked/", merge=Owned.WHOLE)
+LINKED = Owned("$linked/", merge=Owned.WHOLE, **_TIED)
 """True, set anew with each relationship of an entity, so that its deletion notices one that comes
 meanwhile: relationships of one entity are made side by side, and none waits for another."""
 SUBSCRIPTION = "observation_subscription"
@@ -65,10 +70,11 @@ def pair_of(name: str, value: Any) -> str | None:
     return f"{name}/{term}" if term is not None and value is not None else None
 
 
-# ---- queues and events --------------------------------------------------------------------------
+# ---- queues, events, requests -------------------------------------------------------------------
 
 QUEUES = Owned("$queue/", merge=Owned.WHOLE)
-"""NAME/items: a list, the oldest first; NAME/popped: how many were taken from its front."""
+"""NAME/items: a list, the oldest first; NAME/popped: how many have left it; NAME/ends: there until
+the list ends, if it was told to."""
 EVENTS = Owned("$events/", merge=Owned.WHOLE)
 """A record each: a batch of events, by the time of its first one."""
 
@@ -83,13 +89,6 @@ class EventBatch(Struct):
     """Of the first of them."""
     correlations: list[str]
     sessions: list[str]
-
-
-# ---- requests -----------------------------------------------------------------------------------
-
-REQUESTS = Owned("$request/", restore=Owned.STAY)
-"""done/ID: the answer of a request of a session; pending/SESSION, in the scope of all requests:
-that its mailbox has some."""
 
 
 class RequestRecord(Struct):

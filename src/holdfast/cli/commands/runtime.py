@@ -28,7 +28,7 @@ from holdfast.runtime.requests import Requests
 from holdfast.runtime.runtime_records import SUBSCRIPTION
 from holdfast.store.inner import json_values
 
-HERE = ("completion:active", "monitor:get_stats")
+HERE = ("completion:active", "monitor:get_stats", "observation:list")
 """What tells of the memory of a daemon's own process; from outside it would always be empty."""
 _RELATION = "from=from_id, type, to=to_id, metadata, created=created_at_iso"
 _EVENT = "time=timestamp_iso, event=event_name, client=client_id, correlation=correlation_id, data"

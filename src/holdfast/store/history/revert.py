@@ -195,8 +195,8 @@ def nobody(where: str, what: str) -> str:
     return f"{where}: no entry carries {what}; `log()` shows causes"
 
 
-def _ruled(key: str, declared: Declared, operation: bool, alone: bool) -> str:
-    """Why a key is left alone whatever was written to it; empty if it is not."""
+def _ruled(key: str, declared: Declared, operation: bool, alone: bool, moves: bool) -> str:
+    """Why a key is left alone, which would come back or go if it `moves`; empty if it is not."""
     if key.startswith(PREFIX):
         return "it is a declaration, which stays: `declare` and `undeclare` change it"
     if key.startswith(ephemeral_prefixes(declared)):
@@ -204,10 +204,8 @@ def _ruled(key: str, declared: Declared, operation: bool, alone: bool) -> str:
     if operation and key.startswith(sticky_prefixes(declared)):
         return "it is sticky: what it tells of has happened, and stays so"
     rule = TABLE.index.rule(key)
-    stays = rule is not None and (
-        rule.revert == Owned.NEVER or (alone and rule.revert == Owned.TOGETHER)
-    )
-    return rule.why if rule is not None and stays else ""
+    stays = {Owned.NEVER: True, Owned.TOGETHER: alone, Owned.VALUE: moves}
+    return rule.why if rule is not None and stays.get(rule.revert) else ""
 
 
 class Undoing:
@@ -350,7 +348,8 @@ class Undoing:
             # What goes along with a key that stays, stays with it.
             places = (key, TABLE.index.leader(key) or key)
             since = max(line.get(one, 0) for line in (self.others, moved) for one in places)
-            why = _ruled(key, declared, self.operation, self.alone)
+            moves = (was is None) != (now is None)
+            why = _ruled(key, declared, self.operation, self.alone, moves)
             if why or said_of(was) == said_of(now):
                 why = why or AS_BEFORE
                 self.left.append(Left(key, why, self._entry(since or self.first[key])))

@@ -167,16 +167,19 @@ class Background(Startable):
             self._home.closing.remove(self.stop)
         if is_at_work(self):
             return  # a thread that waits for itself waits for ever
-        if thread is not None:
-            thread.join(timeout)
-        if self._last is None or (thread is not None and thread.is_alive()):
-            return
+
+        def finish() -> None:
+            if thread is not None:
+                thread.join()
+            if self._last is not None:
+                self._last()
+
         if timeout is None:
-            self._last()
+            finish()
         else:
-            last = threading.Thread(target=self._last, name=self._name, daemon=True)
-            last.start()
-            last.join(timeout)
+            later = threading.Thread(target=finish, name=self._name, daemon=True)
+            later.start()
+            later.join(timeout)
 
     def _work(self, end: threading.Event, stirred: threading.Event) -> None:
         while not end.is_set():

@@ -57,9 +57,10 @@ class Owned:
     UNION: ClassVar[str] = "union"
     WHOLE: ClassVar[str] = "whole"
     # Of `revert`, beside BACK: not at all; or only if what was written to other scopes with it is
-    # undone, too.
+    # undone, too; or only what a record says, while whether it is there is left as it is.
     NEVER: ClassVar[str] = "never"
     TOGETHER: ClassVar[str] = "together"
+    VALUE: ClassVar[str] = "value"
     # Of `copy`: the keys come with any copy of the state; or with one of the same scope alone; or
     # with none; or with any, also into a store that the scope moves to, where they would stay.
     ANYWHERE: ClassVar[str] = "anywhere"
@@ -153,7 +154,7 @@ class Owned:
 _CHOICES = {
     "restore": (Owned.BACK, Owned.STAY, Owned.ALWAYS),
     "merge": (Owned.THREE_WAY, Owned.UNION, Owned.WHOLE),
-    "revert": (Owned.BACK, Owned.NEVER, Owned.TOGETHER),
+    "revert": (Owned.BACK, Owned.NEVER, Owned.TOGETHER, Owned.VALUE),
     "copy": (Owned.ANYWHERE, Owned.SCOPE, Owned.NOWHERE, Owned.MOVES),
 }
 _FORM = re.compile(r"[^*]+(?:(?<=/)\*/[^*]*)?")
