@@ -811,6 +811,15 @@ class Core(Directory):
             raise ticket.error
         return ticket.result
 
+    def published(self, timeline: Timeline) -> None:
+        """What was committed is told to a timeline; another object that was read in its place
+        meanwhile follows, though the storage's version need not say that there is something."""
+        ledger = self.held.get(timeline.ledger.scope, timeline.ledger)
+        held = ledger.timelines.get(timeline.number, timeline)
+        if held is not timeline:
+            with held.lock:  # who follows just now may be past the place
+                held.seen = None
+
     def close(self) -> None:
         """Commit what waits and release everything."""
         if self.closed:

@@ -418,7 +418,7 @@ class Directory:
                         timeline.seen = token
                     ledger.timelines[number] = timeline
                     # A commit on its way may rest on an object that was held before: what it
-                    # brings is told here (`published`) only if it returns from now on.
+                    # brings is told here (`Core.published`) only if it returns from now on.
                     if self.lanes.flying is not None or self.lanes.count != count:
                         timeline.seen = None
         return timeline
@@ -481,7 +481,7 @@ class Directory:
     def register(self, name: str, timeline: Timeline) -> None:
         """Use a timeline that was just made, unless it has been loaded meanwhile.
 
-        What is committed here is told to the object that it rests on; see `published`.
+        What is committed here is told to the object that it rests on; see `Core.published`.
         """
         with self._lock:
             timeline.ledger.timelines.setdefault(timeline.number, timeline)
@@ -506,15 +506,6 @@ class Directory:
         if not saves:
             again.saved = 0
         self.take_over(again)
-
-    def published(self, timeline: Timeline) -> None:
-        """What was committed is told to a timeline; another object that was read in its place
-        meanwhile follows, though the storage's version need not say that there is something."""
-        ledger = self.held.get(timeline.ledger.scope, timeline.ledger)
-        held = ledger.timelines.get(timeline.number, timeline)
-        if held is not timeline:
-            with held.lock:  # who follows just now may be past the place
-                held.seen = None
 
     def current(self, scope: Scope, name: str = "main", version: object = None) -> Timeline | None:
         """A timeline that has followed every entry committed before this call, or before the
