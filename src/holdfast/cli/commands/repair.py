@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import ExitStack, suppress
 from typing import Any
 
@@ -12,7 +13,14 @@ from holdfast.cli import output
 from holdfast.cli.command import Group, command, flag
 from holdfast.cli.plain import plain
 from holdfast.cli.session import Session
-from holdfast.errors import HoldfastError, InvalidInputError, LeaseHeldError, RecoveryFailedError
+from holdfast.errors import (
+    DamagedStorageError,
+    HoldfastError,
+    InvalidInputError,
+    LeaseHeldError,
+    RecoveryFailedError,
+    RefusedError,
+)
 from holdfast.recovery.failure_kinds import found_failure, grouped
 from holdfast.recovery.heal import Healed, copies_of, fill, heal_all, healing
 from holdfast.recovery.lost_entries import Tails
@@ -22,7 +30,8 @@ from holdfast.recovery.recovery import Recovery
 from holdfast.recovery.report import RecoveryPlan, RecoveryReport
 from holdfast.replicas.compare import Judge
 from holdfast.storage.contract import Batch
-from holdfast.storage.sqlite.guard import was_store
+from holdfast.storage.sqlite.engine import SqliteStorage
+from holdfast.storage.sqlite.guard import KEPT, sync_folder, was_store
 from holdfast.storage.sqlite.rebuild import Mended, look, mend, mended_before
 from holdfast.store.inner import STATED, Finding, core_of, handle_of, state_losses
 from holdfast.store.names import rowkinds
@@ -116,7 +125,8 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
             damage.mend()
         _say(session, damage)
     if given["confirm"] and not damage.found and damage.complete:
-        for old in filter(os.path.exists, [f"{os.path.realpath(path)}.damaged" for path in paths]):
+        mended = [os.path.realpath(path) + end for path in paths for end in ("", "-wal")]
+        for old in filter(os.path.exists, [path + KEPT for path in mended]):
             os.remove(old)
     return 1 if damage.left else 0 if damage.complete else 3
 
@@ -128,6 +138,10 @@ def _mend_files(
     to be looked at. One that was mended before is told of again, until its old file is removed."""
     done: list[Mended] = []
     for path in filter(os.path.isfile, paths):
+        if not _keep_log(session, path, dry_run, yes):
+            return None
+        log = f"{os.path.realpath(path)}-wal"
+        done += [Mended(log, log + KEPT)] if os.path.exists(log + KEPT) else []
         if not (os.path.getsize(path) or was_store(path)) or not (found := look(path)):
             done += [before] if (before := mended_before(path)) is not None else []
             continue
@@ -143,6 +157,32 @@ def _mend_files(
         spare = [(META, row) for one in storages for row in one.get([META]) if row is not None]
         done.append(mend(path, spare[:1]))
     return done
+
+
+def _keep_log(session: Session, path: str, dry_run: bool, yes: bool) -> bool:
+    """Keep a leftover log that has lost commits beside itself, so that the store opens without
+    them; False if that is only to be told."""
+    log = f"{os.path.realpath(path)}-wal"
+    try:
+        SqliteStorage(path, create=False, read_only=True).close()
+    except HoldfastError as error:  # all else that keeps it from being opened is found later
+        if not isinstance(error, DamagedStorageError) or error.place != log:
+            return True
+        told = str(error).partition(";")[0]
+        if dry_run:
+            session.tell({"file": path, "found": [told]}, f"{told}; what stands before them stays")
+            return False
+        if not yes:
+            refusal = f"{told}; to keep the log, and go on with what stands before them, add --yes"
+            session.confirm(f"{told}. Keep the log, and go on without them?", refusal)
+        if os.path.exists(log + KEPT):
+            raise RefusedError(f"{log + KEPT!r} is there from before: move it away") from None
+        session.note(f"lost: {told}")
+        with open(log, "rb") as old, open(log + KEPT, "xb") as kept:
+            shutil.copyfileobj(old, kept)
+            os.fsync(kept.fileno())
+        sync_folder(log)
+    return True
 
 
 _FEED, _CHANGE = b"F".hex(), b"I".hex()
@@ -414,6 +454,8 @@ def _say(session: Session, damage: _Damage) -> None:
     for file in damage.files:
         kept = f"the old file is kept as {file.kept} until `holdfast repair --confirm`"
         how = f"rebuilt from {file.rows} rows; {kept}" if file.kept else "its index is made anew"
+        if file.path.endswith("-wal"):
+            how = f"what stood behind damage in it is lost; {kept}"
         lines.append(f"{file.path}: {how}")
     lines += [f"lost: {text}" for text in damage.lost]
     if cut := sum(one.cut for one in damage.files):
@@ -422,6 +464,7 @@ def _say(session: Session, damage: _Damage) -> None:
             "feed and no copy names, cannot be told"
         )
     whole = not (damage.lost or damage.repaired or damage.stated or damage.left)
+    whole = whole and not any(one.path.endswith("-wal") for one in damage.files)
     if damage.files and whole and (damage.copies or not cut):
         lines.append("lost: nothing")
     if damage.taken:
