@@ -289,6 +289,42 @@ def test_a_file_of_which_nothing_is_left_says_what_helps(cli: Cli, store: Path) 
     assert Path("copy.db").exists()
 
 
+def test_a_damaged_log_is_kept_and_what_it_lost_comes_from_a_copy(cli: Cli, store: Path) -> None:
+    """The log is that of a process that was killed; SQLite would drop all behind the damage."""
+    wal, kept = Path("store.db-wal"), Path("store.db-wal.damaged")
+    with sync.open(f"sqlite:{STORE}", key=os.environ.get("HOLDFAST_KEY")) as opened:
+        for number in range(20):
+            opened.agent("one").append("log", number)
+        left = {path: path.read_bytes() for path in Path().glob("store.db*")}
+    for path in Path().glob("store.db*"):
+        shutil.copy(path, path.name.replace("store", "copy"))
+    log = left[wal]
+    frames = range(32, len(log), 24 + PAGE)
+    middle = frames[len(frames) // 2] + 2000
+    left[wal] = log[:middle] + bytes([log[middle] ^ 1]) + log[middle + 1 :]
+    for path, data in left.items():
+        path.write_bytes(data)
+    Path("store.db-shm").unlink()
+    for command in ("verify", "doctor", "key get agent:one count", "key set agent:one count 1"):
+        refused = cli(command)
+        assert refused.code == 6
+        assert "commits in it" in refused.err
+    assert cli("repair --dry-run").code == 1
+    assert cli("repair").code != 0
+    assert wal.read_bytes() == left[wal]
+    done = cli("repair --yes")
+    assert done.code == 0, done
+    assert "commits in it" in done.err
+    assert "lost: nothing" not in done.out
+    assert kept.read_bytes() == left[wal]
+    assert 0 < json.loads(cli("key get agent:one log --json").out)["value"][-1] < 19
+    assert "taken from a copy" in cli("repair --yes --copy copy.db").out
+    assert json.loads(cli("key get agent:one log --json").out)["value"] == list(range(20))
+    whole(cli)
+    assert cli("repair --confirm").code == 0
+    assert not kept.exists()
+
+
 def test_a_copy_gives_nothing_back_that_was_erased_or_pruned(cli: Cli, store: Path) -> None:
     assert cli("scope erase agent:two --yes").code == 0
     with sync.open(f"sqlite:{STORE}", key=os.environ.get("HOLDFAST_KEY")) as opened:
