@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from typing import Any
 
 import click
@@ -14,9 +14,12 @@ from holdfast.cli.command import Group, command, flag
 from holdfast.cli.plain import plain
 from holdfast.cli.session import Session
 from holdfast.errors import (
+    DamagedRecordError,
     DamagedStorageError,
+    ForeignSchemaError,
     HoldfastError,
     InvalidInputError,
+    KeyringError,
     LeaseHeldError,
     RecoveryFailedError,
     RefusedError,
@@ -29,11 +32,12 @@ from holdfast.recovery.records import check_there, notices_scope, readable, reco
 from holdfast.recovery.recovery import Recovery
 from holdfast.recovery.report import RecoveryPlan, RecoveryReport
 from holdfast.replicas.compare import Judge
+from holdfast.seal.master_rotation import make_cell_again
 from holdfast.storage.contract import Batch
 from holdfast.storage.sqlite.engine import SqliteStorage
 from holdfast.storage.sqlite.guard import KEPT, sync_folder, was_store
 from holdfast.storage.sqlite.rebuild import Mended, look, mend, mended_before
-from holdfast.store.inner import STATED, Finding, core_of, handle_of, state_losses
+from holdfast.store.inner import KEYLESS, STATED, Finding, core_of, handle_of, state_losses
 from holdfast.store.names import rowkinds
 from holdfast.store.names.cells import cell_at
 from holdfast.store.names.scope import Scope
@@ -103,10 +107,21 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
     """
     paths = [session.path, f"{session.path}.keys"] if session.is_file else []
     with ExitStack() as stack:
-        copies = stack.enter_context(session.copies(given["copies"]))
+        try:
+            copies = stack.enter_context(session.copies(given["copies"]))
+        except KeyringError:  # the key may not be that of the store itself, which says more
+            with suppress(DamagedRecordError, ForeignSchemaError), session.reading():
+                raise
         files = _mend_files(session, paths, copies, **given)
         if files is None:
             return 1
+        if given["yes"] and not given["dry_run"] and paths and os.path.isfile(paths[1]):
+            with closing(SqliteStorage(paths[1], create=False)) as ring:
+                if make_cell_again(ring):
+                    session.note(_CELL)
+        for one in files:
+            if one.path.endswith(".keys"):  # without its one cell the store does not open
+                one.cells.clear()
         store = stack.enter_context(session.reading() if given["dry_run"] else session.writing())
         if scope is not None:
             session.state(store, scope)
@@ -185,6 +200,10 @@ def _keep_log(session: Session, path: str, dry_run: bool, yes: bool) -> bool:
     return True
 
 
+_CELL = (
+    "the generation cell of the ring is made again from its other rows; keys, and what says that a "
+    "scope is erased, only a copy of the ring would have, if they were lost with it"
+)
 _FEED, _CHANGE = b"F".hex(), b"I".hex()
 _AGAIN = "a change with that id would be applied again"
 _ELSE = "give a copy (--copy), or go back: holdfast restore {} CHECKPOINT --past-damage"
@@ -350,6 +369,9 @@ class _Damage:
             mine = [one for one in mine if not feed or not self.past or one not in feed]
         if mine:
             places = ", ".join(f"{one.place}: {one.message}" for one in mine[:3])
+            if any(one.message.startswith(KEYLESS) for one in mine):
+                self.left.append(f"{places}: only the newest ring helps (PATH.keys)")
+                return
             given = "none of the copies given has it whole" if self.copies else "--copy"
             also = "; --accept-loss states it as lost" if mine[0].row[:2] == _FEED else ""
             if mine[0].row[:2] == _CHANGE:
