@@ -143,7 +143,7 @@ def test_commits_behind_damage_in_a_leftover_log_are_not_dropped_silently(
     for at in (0, 10, 17, 30, 32 + 4000, *(middle + n for n in (1, 5, 9, 17, 23, 24, 8000))):
         wal.write_bytes(damaged := flipped(whole, at))
         for read_only in (False, True):
-            with pytest.raises(DamagedStorageError, match=r"commits in it.* repair`"):
+            with pytest.raises(DamagedStorageError, match=r"commits in it.* repair --yes`"):
                 SqliteStorage(str(path), read_only=read_only)
         assert (wal.read_bytes(), path.read_bytes()) == (damaged, file)
     kept.write_bytes(damaged)  # as `repair` does

@@ -49,7 +49,7 @@ HOMES = {
     "holdfast.store.journal.declared": (
         "NOTHING PREFIX CheckingDeclaration Declaration parse_declared"
     ),
-    "holdfast.store.journal.directory": "KEYLESS by_number erased_ids made numbered read_tombstone",
+    "holdfast.store.journal.directory": "by_number erased_ids made numbered read_tombstone",
     "holdfast.store.journal.entry": (
         "CHECKPOINT KEYED KINDS MERGE RESTORE Body Envelope shown split_row"
     ),

@@ -68,7 +68,6 @@ from holdfast.store.journal.declared import PREFIX as PREFIX
 from holdfast.store.journal.declared import CheckingDeclaration as CheckingDeclaration
 from holdfast.store.journal.declared import Declaration as Declaration
 from holdfast.store.journal.declared import parse_declared as parse_declared
-from holdfast.store.journal.directory import KEYLESS as KEYLESS
 from holdfast.store.journal.directory import by_number as by_number
 from holdfast.store.journal.directory import erased_ids as erased_ids
 from holdfast.store.journal.directory import made as made

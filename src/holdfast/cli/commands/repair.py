@@ -9,21 +9,12 @@ from typing import Any
 
 import click
 
+from holdfast import errors
 from holdfast.cli import output
 from holdfast.cli.command import Group, command, flag
 from holdfast.cli.plain import plain
 from holdfast.cli.session import Session
-from holdfast.errors import (
-    DamagedRecordError,
-    DamagedStorageError,
-    ForeignSchemaError,
-    HoldfastError,
-    InvalidInputError,
-    KeyringError,
-    LeaseHeldError,
-    RecoveryFailedError,
-    RefusedError,
-)
+from holdfast.errors import HoldfastError, InvalidInputError, LeaseHeldError, RecoveryFailedError
 from holdfast.recovery.failure_kinds import found_failure, grouped
 from holdfast.recovery.heal import Healed, copies_of, fill, heal_all, healing
 from holdfast.recovery.lost_entries import Tails
@@ -33,11 +24,12 @@ from holdfast.recovery.recovery import Recovery
 from holdfast.recovery.report import RecoveryPlan, RecoveryReport
 from holdfast.replicas.compare import Judge
 from holdfast.seal.master_rotation import make_cell_again
+from holdfast.seal.ring import GENERATIONS
 from holdfast.storage.contract import Batch
 from holdfast.storage.sqlite.engine import SqliteStorage
-from holdfast.storage.sqlite.guard import KEPT, sync_folder, was_store
+from holdfast.storage.sqlite.guard import sync_folder, was_store
 from holdfast.storage.sqlite.rebuild import Mended, look, mend, mended_before
-from holdfast.store.inner import KEYLESS, STATED, Finding, core_of, handle_of, state_losses
+from holdfast.store.inner import STATED, Finding, core_of, handle_of, state_losses
 from holdfast.store.names import rowkinds
 from holdfast.store.names.cells import cell_at
 from holdfast.store.names.scope import Scope
@@ -109,8 +101,8 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
     with ExitStack() as stack:
         try:
             copies = stack.enter_context(session.copies(given["copies"]))
-        except KeyringError:  # the key may not be that of the store itself, which says more
-            with suppress(DamagedRecordError, ForeignSchemaError), session.reading():
+        except errors.KeyringError:  # the key may not be that of the store itself, which says more
+            with suppress(errors.DamagedRecordError, errors.ForeignSchemaError), session.reading():
                 raise
         files = _mend_files(session, paths, copies, **given)
         if files is None:
@@ -118,10 +110,7 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
         if given["yes"] and not given["dry_run"] and paths and os.path.isfile(paths[1]):
             with closing(SqliteStorage(paths[1], create=False)) as ring:
                 if make_cell_again(ring):
-                    session.note(_CELL)
-        for one in files:
-            if one.path.endswith(".keys"):  # without its one cell the store does not open
-                one.cells.clear()
+                    session.note("the generation cell of the ring is made again from other rows")
         store = stack.enter_context(session.reading() if given["dry_run"] else session.writing())
         if scope is not None:
             session.state(store, scope)
@@ -141,7 +130,7 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
         _say(session, damage)
     if given["confirm"] and not damage.found and damage.complete:
         mended = [os.path.realpath(path) + end for path in paths for end in ("", "-wal")]
-        for old in filter(os.path.exists, [path + KEPT for path in mended]):
+        for old in filter(os.path.exists, [f"{path}.damaged" for path in mended]):
             os.remove(old)
     return 1 if damage.left else 0 if damage.complete else 3
 
@@ -153,10 +142,9 @@ def _mend_files(
     to be looked at. One that was mended before is told of again, until its old file is removed."""
     done: list[Mended] = []
     for path in filter(os.path.isfile, paths):
-        if not _keep_log(session, path, dry_run, yes):
-            return None
         log = f"{os.path.realpath(path)}-wal"
-        done += [Mended(log, log + KEPT)] if os.path.exists(log + KEPT) else []
+        if _keep_log(path, log, yes and not dry_run):
+            done.append(Mended(log, f"{log}.damaged"))
         if not (os.path.getsize(path) or was_store(path)) or not (found := look(path)):
             done += [before] if (before := mended_before(path)) is not None else []
             continue
@@ -174,36 +162,25 @@ def _mend_files(
     return done
 
 
-def _keep_log(session: Session, path: str, dry_run: bool, yes: bool) -> bool:
+def _keep_log(path: str, log: str, yes: bool) -> bool:
     """Keep a leftover log that has lost commits beside itself, so that the store opens without
-    them; False if that is only to be told."""
-    log = f"{os.path.realpath(path)}-wal"
+    them; whether there is such a one."""
+    kept = f"{log}.damaged"
     try:
         SqliteStorage(path, create=False, read_only=True).close()
-    except HoldfastError as error:  # all else that keeps it from being opened is found later
-        if not isinstance(error, DamagedStorageError) or error.place != log:
-            return True
-        told = str(error).partition(";")[0]
-        if dry_run:
-            session.tell({"file": path, "found": [told]}, f"{told}; what stands before them stays")
-            return False
-        if not yes:
-            refusal = f"{told}; to keep the log, and go on with what stands before them, add --yes"
-            session.confirm(f"{told}. Keep the log, and go on without them?", refusal)
-        if os.path.exists(log + KEPT):
-            raise RefusedError(f"{log + KEPT!r} is there from before: move it away") from None
-        session.note(f"lost: {told}")
-        with open(log, "rb") as old, open(log + KEPT, "xb") as kept:
-            shutil.copyfileobj(old, kept)
-            os.fsync(kept.fileno())
-        sync_folder(log)
-    return True
+    except HoldfastError as error:  # what else keeps it from being opened is found later
+        if getattr(error, "place", "") == log:
+            if not yes:
+                raise
+            if os.path.exists(kept):
+                raise errors.RefusedError(f"{kept!r} is there from before: move it away") from None
+            with open(log, "rb") as old, open(kept, "xb") as new:
+                shutil.copyfileobj(old, new)
+                os.fsync(new.fileno())
+            sync_folder(log)
+    return os.path.exists(kept)
 
 
-_CELL = (
-    "the generation cell of the ring is made again from its other rows; keys, and what says that a "
-    "scope is erased, only a copy of the ring would have, if they were lost with it"
-)
 _FEED, _CHANGE = b"F".hex(), b"I".hex()
 _AGAIN = "a change with that id would be applied again"
 _ELSE = "give a copy (--copy), or go back: holdfast restore {} CHECKPOINT --past-damage"
@@ -316,7 +293,7 @@ class _Damage:
     def _gone_cells(self) -> list[bytes]:
         """The same of cells."""
         storage = core_of(self._store).storage
-        cells = [key for one in self.files for key in one.cells]
+        cells = [key for one in self.files for key in one.cells if key != GENERATIONS]
         return [key for key in cells if cell_at(storage, key) is None]
 
     @property
@@ -339,6 +316,7 @@ class _Damage:
             *rows,
             *map(rowkinds.describe, self._gone_cells()),
             *older,
+            *(f"what stood behind damage in {o.path}" for o in self.files if o.path[-4:] == "-wal"),
         ]
 
     def _named(self, key: bytes) -> str:
@@ -369,8 +347,8 @@ class _Damage:
             mine = [one for one in mine if not feed or not self.past or one not in feed]
         if mine:
             places = ", ".join(f"{one.place}: {one.message}" for one in mine[:3])
-            if any(one.message.startswith(KEYLESS) for one in mine):
-                self.left.append(f"{places}: only the newest ring helps (PATH.keys)")
+            if any(one.message.startswith("the ring holds no key") for one in mine):
+                self.left.append(f"{places}: only the newest ring (PATH.keys) helps")
                 return
             given = "none of the copies given has it whole" if self.copies else "--copy"
             also = "; --accept-loss states it as lost" if mine[0].row[:2] == _FEED else ""
@@ -476,8 +454,7 @@ def _say(session: Session, damage: _Damage) -> None:
     for file in damage.files:
         kept = f"the old file is kept as {file.kept} until `holdfast repair --confirm`"
         how = f"rebuilt from {file.rows} rows; {kept}" if file.kept else "its index is made anew"
-        if file.path.endswith("-wal"):
-            how = f"what stood behind damage in it is lost; {kept}"
+        how = kept if file.path.endswith("-wal") else how
         lines.append(f"{file.path}: {how}")
     lines += [f"lost: {text}" for text in damage.lost]
     if cut := sum(one.cut for one in damage.files):
@@ -486,7 +463,6 @@ def _say(session: Session, damage: _Damage) -> None:
             "feed and no copy names, cannot be told"
         )
     whole = not (damage.lost or damage.repaired or damage.stated or damage.left)
-    whole = whole and not any(one.path.endswith("-wal") for one in damage.files)
     if damage.files and whole and (damage.copies or not cut):
         lines.append("lost: nothing")
     if damage.taken:

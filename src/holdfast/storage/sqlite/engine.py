@@ -252,13 +252,11 @@ class SqliteStorage(Ranges):
         write = not self._read_only
         if write and (not self._ready() or (alone and guard.half_made(self.path))):
             files.create(self.path, self._on_busy, private=self._private)
-        elif alone and guard.file_size(self.path + "-wal"):
-            if guard.in_use(self.path):
-                return
+        elif alone and guard.file_size(self.path + "-wal") and not guard.in_use(self.path):
             guard.check_log(self.path, self._lock)
             if write:
                 files.settle_log(self.path, self._on_busy)
-        if alone and write:  # the log is empty now
+        if write and alone and not guard.file_size(self.path + "-wal"):
             self._lock.note(full=self._full, alone=True)
 
     def _open(self) -> None:

@@ -71,10 +71,8 @@ _BESIDE = 32
 _SQLITE_LOCKS_FROM = 0x40000000
 _COPY = 1 << 20
 _BOOT = "/proc/sys/kernel/random/boot_id"
-_NOTE = 44
+_NOTE = 41
 _LOG_HEAD, _FRAME = 32, 24 + PAGE
-KEPT = ".damaged"
-"""What a damaged file that is kept is called behind its own name."""
 
 Identity = tuple[int, int]
 OPEN: Counter[Identity] = Counter()
@@ -319,22 +317,23 @@ class StoreLock:
             time.sleep(RETRY_SECONDS)
 
     def note(self, *, full: bool, alone: bool) -> None:
-        """Say in the file, before the first commit, whether each is synced before the next begins,
-        and since which start of the machine the log was written."""
-        there = os.pread(self._fd, _NOTE, 0) if self._fd >= 0 else b""
-        boot = this_boot() if alone else there[:36].decode(errors="replace")
-        told = f"{boot:36} {'full' if full else 'normal':6}\n".encode()
+        """Say in the file, before the first commit, in which start of the machine the log was
+        begun, and whether each commit is synced before the next one."""
+        there = self._noted()
+        told = f"{this_boot() if alone else there[:36]:36} {'full' if full else 'some'}"
         if self._fd >= 0 and there != told:
-            with suppress(OSError), open(self._path, "r+b") as file:
-                file.write(told)
-                file.flush()
-                os.fsync(file)
+            with suppress(OSError), open(self._path, "r+b", buffering=0) as file:
+                file.write(told.encode())
+                os.fsync(file.fileno())
+
+    def _noted(self) -> str:
+        return os.pread(self._fd, _NOTE, 0).decode(errors="replace") if self._fd >= 0 else ""
 
     def log_is_whole(self) -> bool:
-        """Whether all commits of the log but the last must be in it: they were synced, or the
-        machine, and so what it had not written yet, has not stopped since."""
-        told = os.pread(self._fd, _NOTE, 0).decode(errors="replace") if self._fd >= 0 else ""
-        return told[37:41] == "full" or bool(this_boot() and told.startswith(this_boot()))
+        """Whether all commits but the last must be in the log: they were synced, or the machine,
+        and with it what was not yet on the disk, has not stopped since."""
+        boot, _, level = self._noted().partition(" ")
+        return level.endswith("full") or (bool(boot) and boot == this_boot())
 
     def remove(self) -> None:
         """Take the file away, where no store came to be; not if others hold it."""
@@ -396,17 +395,11 @@ def rewrite_wal(path: str) -> None:
     Only for a caller who holds the lock exclusively.
     """
     try:
-        fd = os.open(path + "-wal", os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
-        at = 0
-        try:
-            while chunk := os.pread(fd, _COPY, at):
-                done = 0
-                while done < len(chunk):
-                    done += os.pwrite(fd, chunk[done:], at + done)
-                at += len(chunk)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        with open(path + "-wal", "r+b", buffering=0) as log:
+            at = 0
+            while chunk := os.pread(log.fileno(), _COPY, at):
+                at += os.pwrite(log.fileno(), chunk, at)
+            os.fsync(log.fileno())
         sync_folder(path)
     except OSError as error:
         raise StorageReadOnlyError(
@@ -460,14 +453,14 @@ def _checksum(data: bytes, before: bytes, order: str) -> bytes:
 def check_log(path: str, lock: StoreLock) -> None:
     """Refuse to go on without commits of a leftover log, as SQLite does, until a copy of the log is
     kept beside it; nothing is touched. Only for a caller who holds the lock exclusively."""
-    log = path + "-wal"
+    log, kept = path + "-wal", path + "-wal.damaged"
     lost = _lost_commits(log) if lock.log_is_whole() else 0
-    if lost and not (os.path.exists(log + KEPT) and filecmp.cmp(log, log + KEPT, shallow=False)):
+    if lost and not (os.path.exists(kept) and filecmp.cmp(log, kept, shallow=False)):
         raise DamagedStorageError(
             f"the log {log!r} that a process left is damaged, and {lost} commits in it, or more, "
             "can be read no more; nothing is written over it: copy the file and its log to another "
-            f"disk, then run `holdfast --store {shlex.quote(path)} repair`, which keeps the log and "
-            "goes on with what stands before them, or restore the store from a backup",
+            f"disk, then run `holdfast --store {shlex.quote(path)} repair --yes`, which keeps the "
+            "log and goes on with what stands before them, or restore the store from a backup",
             place=log,
         )
 

@@ -574,10 +574,6 @@ def entomb(core: Directory, key: bytes, number: int, last: int, id: bytes) -> tu
     return key, core.seal_row(key, _encode(Tombstone(number, core.clock.claimed(), last, id)))
 
 
-KEYLESS = "the ring holds no key for"
-"""How the error begins for a scope that only another ring opens."""
-
-
 def keyless(core: Directory, key: bytes, scope: Scope, id: bytes) -> HoldfastError:
     """The error for a scope, of a directory row's key, that the ring has no key for."""
     if core.storage.get([rowkinds.tombstone(key)])[0] is not None:
@@ -588,8 +584,9 @@ def keyless(core: Directory, key: bytes, scope: Scope, id: bytes) -> HoldfastErr
             "can read it any more; erase it here, too"
         )
     return KeyMissingError(
-        f"{KEYLESS} {scope}; use the ring that belongs to this store, or a copy of it, if its file "
-        "was damaged. If these are files of earlier, the scope may have been erased since"
+        f"the ring holds no key for {scope}; use the ring that belongs to this store, or a copy of "
+        "it, if its file was damaged. If these are files of earlier, the scope may have been "
+        "erased since"
     )
 
 
