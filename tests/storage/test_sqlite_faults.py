@@ -185,6 +185,28 @@ def test_what_a_power_loss_tears_is_no_damage_of_the_log(
         found(path)
 
 
+def test_the_lock_tells_whether_a_power_loss_may_have_torn_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may, once any handle did not sync, until somebody opened the file alone; of another start
+    of the machine than the one in which the log was begun nothing is taken for granted."""
+    path, lock = tmp_path / "store.db", tmp_path / "store.db.lock"
+    for how in ("joined", "relaxed"):
+        monkeypatch.setattr(guard, "this_boot", lambda: "a" * 36)
+        first = SqliteStorage(str(path))
+        assert lock.read_text() == "a" * 36 + " full"
+        monkeypatch.setattr(guard, "this_boot", lambda: "later")
+        others = []
+        if how == "joined":
+            others += [SqliteStorage(str(path), durability="normal"), SqliteStorage(str(path))]
+        else:
+            with first.turn(durable=False):
+                first.commit(Batch(puts=[(b"1", b"")]))
+        assert lock.read_text() == "a" * 36 + " some"
+        for one in (first, *others):
+            one.close()
+
+
 def test_what_killed_writers_left_behind_commits_of_others_is_no_damage_of_the_log(
     tmp_path: Path,
 ) -> None:
