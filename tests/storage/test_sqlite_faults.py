@@ -146,6 +146,10 @@ def test_commits_behind_damage_in_a_leftover_log_are_not_dropped_silently(
             with pytest.raises(DamagedStorageError, match=r"commits in it.* repair --yes`"):
                 SqliteStorage(str(path), read_only=read_only)
         assert (wal.read_bytes(), path.read_bytes()) == (damaged, file)
+    for size in (1, 10, 20, 31, 32, 33, 60, 32 + FRAME - 1):  # cut off: nothing can be told
+        wal.write_bytes(whole[:size])
+        SqliteStorage(str(path), read_only=True).close()
+    wal.write_bytes(damaged)
     kept.write_bytes(damaged)  # as `repair` does
     assert 0 < len(found(path)) < 20
 

@@ -425,13 +425,13 @@ def _lost_commits(path: str) -> int:
     sync failed, leaves one, also behind shorter commits of others. Of two, the first had returned
     when the second was begun. Frames of an earlier round of the log have other salts.
     """
-    with open(path, "rb") as log:
-        head = log.read(_LOG_HEAD + 24)
+    run = lost = 0
+    with suppress(OSError), open(path, "rb") as log:  # SQLite meets that as well, and says so
+        head = log.read(_LOG_HEAD + 24).ljust(_LOG_HEAD)
         log.seek(_LOG_HEAD)
-        order, before = ">" if head[3:4] == b"\x83" else "<", head[24:_LOG_HEAD]
+        order, before = ">" if head[3] == 0x83 else "<", head[24:_LOG_HEAD]
         whole = head[:3] == b"\x37\x7f\x06" and _checksum(head[:24], bytes(8), order) == before
         salts = head[16:24] if whole else head[40:48]
-        run = lost = 0
         while len(frame := log.read(_FRAME)) == _FRAME:
             commit, mine = frame[4:8] != bytes(4), frame[8:16] == salts
             fits = mine and _checksum(frame[:8] + frame[24:], before, order) == frame[16:24]
