@@ -314,6 +314,7 @@ def test_a_damaged_log_is_kept_and_what_it_lost_comes_from_a_copy(cli: Cli, stor
     assert wal.read_bytes() == left[wal]
     done = cli("repair --yes")
     assert done.code == 0, done
+    assert "commits in it" in done.err
     assert "lost: what stood behind damage in" in done.out
     assert "lost: nothing" not in done.out
     assert kept.read_bytes() == left[wal]

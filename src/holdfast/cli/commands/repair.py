@@ -143,7 +143,7 @@ def _mend_files(
     done: list[Mended] = []
     for path in filter(os.path.isfile, paths):
         log = f"{os.path.realpath(path)}-wal"
-        if _keep_log(path, log, yes and not dry_run):
+        if _keep_log(session, path, log, yes and not dry_run):
             done.append(Mended(log, f"{log}.damaged"))
         if not (os.path.getsize(path) or was_store(path)) or not (found := look(path)):
             done += [before] if (before := mended_before(path)) is not None else []
@@ -162,7 +162,7 @@ def _mend_files(
     return done
 
 
-def _keep_log(path: str, log: str, yes: bool) -> bool:
+def _keep_log(session: Session, path: str, log: str, yes: bool) -> bool:
     """Keep a leftover log that has lost commits beside itself, so that the store opens without
     them; whether there is such a one."""
     kept = f"{log}.damaged"
@@ -178,6 +178,7 @@ def _keep_log(path: str, log: str, yes: bool) -> bool:
                 shutil.copyfileobj(old, new)
                 os.fsync(new.fileno())
             sync_folder(log)
+            session.note(str(error).partition(";")[0])
     return os.path.exists(kept)
 
 
