@@ -477,6 +477,20 @@ BUGS = (
         "kills",
     ),
     Bug(
+        "damage in the log of a killed process is passed over, and the commits behind it",
+        "storage/sqlite/guard.py",
+        "    return lost if lost > 1 else 0\n",
+        "    return lost if whole else 0\n",
+        "tests/storage/test_sqlite_faults.py::test_commits_behind_damage_in_a_leftover_log_are_not_dropped_silently",
+    ),
+    Bug(
+        "what killed writers left in the log is called damage",
+        "storage/sqlite/guard.py",
+        "(run if fits else 0) + (mine and commit)",
+        "run + (mine and commit)",
+        "tests/storage/test_sqlite_faults.py::test_what_killed_writers_left_behind_commits_of_others_is_no_damage_of_the_log",
+    ),
+    Bug(
         "erased scope's key left in the ring",
         "seal/ring.py",
         "            self.storage.commit(Batch(blanks=found, drops=found))\n",

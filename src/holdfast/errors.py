@@ -826,7 +826,7 @@ class DamagedIndexError(DamagedRecordError):
 class DamagedRingError(DamagedRecordError):
     """A row or the file of the ring, which holds the wrapped keys, is damaged: use a copy.
 
-    To do: put the ring back from a copy.
+    To do: put the ring back from a copy, or do what the text says.
     """
 
 

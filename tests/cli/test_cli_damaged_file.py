@@ -289,6 +289,79 @@ def test_a_file_of_which_nothing_is_left_says_what_helps(cli: Cli, store: Path) 
     assert Path("copy.db").exists()
 
 
+def test_a_damaged_log_is_kept_and_what_it_lost_comes_from_a_copy(cli: Cli, store: Path) -> None:
+    """The log is that of a process that was killed; SQLite would drop all behind the damage."""
+    wal, kept = Path("store.db-wal"), Path("store.db-wal.damaged")
+    with sync.open(f"sqlite:{STORE}", key=os.environ.get("HOLDFAST_KEY")) as opened:
+        for number in range(20):
+            opened.agent("one").append("log", number)
+        left = {path: path.read_bytes() for path in Path().glob("store.db*")}
+    for path in Path().glob("store.db*"):
+        shutil.copy(path, path.name.replace("store", "copy"))
+    log = left[wal]
+    frames = range(32, len(log), 24 + PAGE)
+    middle = frames[len(frames) // 2] + 2000
+    left[wal] = log[:middle] + bytes([log[middle] ^ 1]) + log[middle + 1 :]
+    for path, data in left.items():
+        path.write_bytes(data)
+    Path("store.db-shm").unlink()
+    for command in ("verify", "doctor", "key get agent:one count", "key set agent:one count 1"):
+        refused = cli(command)
+        assert refused.code == 6
+        assert "commits in it" in refused.err
+    assert cli("repair --dry-run --yes").code == 6
+    assert cli("repair").code == 6
+    assert wal.read_bytes() == left[wal]
+    done = cli("repair --yes")
+    assert done.code == 0, done
+    assert "commits in it" in done.err
+    assert "lost: what stood behind damage in" in done.out
+    assert "lost: nothing" not in done.out
+    assert kept.read_bytes() == left[wal]
+    assert 0 < json.loads(cli("key get agent:one log --json").out)["value"][-1] < 19
+    assert "taken from a copy" in cli("repair --yes --copy copy.db").out
+    assert json.loads(cli("key get agent:one log --json").out)["value"] == list(range(20))
+    whole(cli)
+    assert cli("repair --confirm").code == 0
+    assert not kept.exists()
+
+
+def test_a_ring_that_lost_its_cell_alone_is_mended(cli: Cli, store: Path) -> None:
+    if not Path("store.db.keys").exists():
+        pytest.skip("a plain store has no ring")
+    connection = apsw.Connection("store.db.keys")
+    connection.execute("DELETE FROM cells")
+    connection.close()
+    for command in ("verify", "repair"):
+        refused = cli(command)
+        assert refused.code == 6
+        assert "holdfast repair --yes" in refused.err
+    done = cli("repair --yes")
+    assert done.code == 0, done
+    assert "made again from other rows" in done.err
+    whole(cli)
+
+
+def test_what_only_a_ring_or_a_key_helps_with_is_said(
+    cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older ring, and the key of another store beside a copy that has no ring."""
+    if not Path("store.db.keys").exists():
+        pytest.skip("a plain store has no ring")
+    assert cli("key set agent:four count 1").code == 0
+    newest = Path("store.db.keys").read_bytes()
+    shutil.copy("copy.db.keys", "store.db.keys")
+    told = cli("repair --yes --copy copy.db").err
+    assert "the ring holds no key for agent:four" in told
+    assert "only the newest ring (PATH.keys) helps" in told
+    assert "a whole copy of the store" not in told
+    Path("store.db.keys").write_bytes(newest)
+    Path("copy.db.keys").unlink()
+    assert "copy.db.keys" in cli("repair --yes --copy copy.db").err
+    monkeypatch.setenv("HOLDFAST_KEY", "passphrase:of another store")
+    assert "opened with file:PATH" in cli("repair --yes --copy copy.db").err
+
+
 def test_a_copy_gives_nothing_back_that_was_erased_or_pruned(cli: Cli, store: Path) -> None:
     assert cli("scope erase agent:two --yes").code == 0
     with sync.open(f"sqlite:{STORE}", key=os.environ.get("HOLDFAST_KEY")) as opened:

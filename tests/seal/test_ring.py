@@ -19,7 +19,7 @@ from holdfast.errors import (
     NewerFormatError,
     WrongKeyError,
 )
-from holdfast.seal import keys, ring
+from holdfast.seal import keys, master_rotation, ring
 from holdfast.seal import ring as ring_rows
 from holdfast.seal.keys import FileKey, KeySource, PassphraseKey, Secret
 from holdfast.seal.master_rotation import begin
@@ -180,6 +180,39 @@ def test_missing_rows() -> None:
     change(storage, SCOPE_ROW, None)
     change(storage, SIGNER, None)
     assert read_all(storage)[1:] == (None, None)
+
+
+@pytest.mark.parametrize("moment", ["one master", "begun", "wrapped", "finished"])
+def test_a_missing_generation_cell_is_made_again_as_it_was(moment: str) -> None:
+    storage, made = full()
+    newer = Given(bytes(32))
+    if moment == "begun":
+        master_rotation._announce(made, newer)
+    elif moment != "one master":
+        begin(made, newer)
+    if moment == "finished":
+        master_rotation.finish(made)
+    [(_, cell)] = storage.cells(b"G", b"G\0")
+    assert not master_rotation.make_cell_again(storage)
+    storage.commit(Batch(cells=[(b"G", cell, None)]))
+    with pytest.raises(DamagedRecordError, match=r"generation cell.*repair --yes"):
+        read_all(storage)
+    assert master_rotation.make_cell_again(storage)
+    assert storage.cells(b"G", b"G\0") == [(b"G", cell)]
+    assert read_all(storage, Given() if moment == "one master" else newer)[1] is not None
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_generation_cell_is_not_guessed(lost: int, whole: bool) -> None:
+    """While the master is rotated, one of the two rows of masters is lost, too."""
+    storage, made = full()
+    (begin if whole else master_rotation._announce)(made, Given(bytes(32)))
+    storage.commit(Batch(cells=[(b"G", FIRST + bytes((0, 0, 0, 2)), None)]))
+    change(storage, b"M" + bytes((0, 0, 0, lost)), None)
+    with pytest.raises(DamagedRecordError, match=r"damaged; put the ring back"):
+        master_rotation.make_cell_again(storage)
+    assert not storage.cells(b"G", b"G\0")
 
 
 def test_rows_do_not_move() -> None:

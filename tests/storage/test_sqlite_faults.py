@@ -6,6 +6,7 @@ Each runs in a process of its own, started here, so that a broken one cannot spo
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -13,10 +14,11 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 
+import apsw
 import pytest
 
 import holdfast.errors
-from holdfast.errors import StorageReadOnlyError, Unavailable
+from holdfast.errors import DamagedStorageError, StorageReadOnlyError, Unavailable
 from holdfast.storage.contract import Batch
 from holdfast.storage.sqlite import guard
 from holdfast.storage.sqlite.engine import SqliteStorage
@@ -120,6 +122,122 @@ def test_leftover_log_after_kill(
     for handle in (storage, second, third):
         handle.close()
     assert found(path) == list(range(20))
+
+
+FRAME = 24 + guard.PAGE
+
+
+def flipped(log: bytes, at: int) -> bytes:
+    return log[:at] + bytes([log[at] ^ 4]) + log[at + 1 :]
+
+
+@pytest.mark.parametrize("level", ["full", "normal"])
+def test_commits_behind_damage_in_a_leftover_log_are_not_dropped_silently(
+    tmp_path: Path, level: str
+) -> None:
+    """Whichever byte of a frame or of the log's own header is changed; nothing is touched."""
+    path, wal, kept = (tmp_path / f"store.db{end}" for end in ("", "-wal", "-wal.damaged"))
+    run(KILLED % level, path)
+    whole, file = wal.read_bytes(), path.read_bytes()
+    middle = 32 + len(whole) // FRAME // 2 * FRAME
+    for at in (0, 10, 17, 30, 32 + 4000, *(middle + n for n in (1, 5, 9, 17, 23, 24, 8000))):
+        wal.write_bytes(damaged := flipped(whole, at))
+        for read_only in (False, True):
+            with pytest.raises(DamagedStorageError, match=r"commits in it.* repair --yes`"):
+                SqliteStorage(str(path), read_only=read_only)
+        assert (wal.read_bytes(), path.read_bytes()) == (damaged, file)
+    for size in (1, 10, 20, 31, 32, 33, 60, 32 + FRAME - 1):  # cut off: nothing can be told
+        wal.write_bytes(whole[:size])
+        SqliteStorage(str(path), read_only=True).close()
+    wal.write_bytes(damaged)
+    kept.write_bytes(damaged)  # as `repair` does
+    assert 0 < len(found(path)) < 20
+
+
+def torn(log: bytes, start: int, draw: random.Random) -> bytes:
+    """A log of which some sectors from a place on never came to the disk."""
+    made = bytearray(log)
+    for sector in range(start // 512, len(log) // 512 + 1):
+        if draw.random() < 0.5:
+            low, high = max(start, sector * 512), min(len(log), (sector + 1) * 512)
+            made[low:high] = bytes(max(0, high - low))
+    return bytes(made)
+
+
+@pytest.mark.parametrize("level", ["full", "normal"])
+def test_what_a_power_loss_tears_is_no_damage_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    """At `full` that is the last commit; at `normal` any, and then nothing can be told."""
+    path, wal = tmp_path / "store.db", tmp_path / "store.db-wal"
+    run(KILLED % level, path)
+    whole, file, lock = wal.read_bytes(), path.read_bytes(), (tmp_path / "store.db.lock")
+    said, draw = lock.read_bytes(), random.Random(1)
+    frames = range(32, len(whole), FRAME)
+    ends = [at + FRAME for at in frames if whole[at + 4 : at + 8] != bytes(4)]
+    start = ends[-2] if level == "full" else 32
+    monkeypatch.setattr(guard, "this_boot", lambda: "another start of the machine")
+    for _ in range(30):
+        for name, data in ((path, file), (wal, torn(whole, start, draw)), (lock, said)):
+            name.write_bytes(data)
+        there = found(path)
+        assert there == list(range(len(there)))
+        assert level == "normal" or len(there) >= 19
+    for name, data in ((path, file), (wal, flipped(whole, ends[-4] + 4000)), (lock, said)):
+        name.write_bytes(data)
+    with nullcontext() if level == "normal" else pytest.raises(DamagedStorageError):
+        found(path)
+
+
+def test_the_lock_tells_whether_a_power_loss_may_have_torn_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may, once any handle did not sync, until somebody opened the file alone; of another start
+    of the machine than the one in which the log was begun nothing is taken for granted."""
+    path, lock = tmp_path / "store.db", tmp_path / "store.db.lock"
+    for how in ("joined", "relaxed"):
+        monkeypatch.setattr(guard, "this_boot", lambda: "a" * 36)
+        first = SqliteStorage(str(path))
+        assert lock.read_text() == "a" * 36 + " full"
+        monkeypatch.setattr(guard, "this_boot", lambda: "later")
+        others = []
+        if how == "joined":
+            others += [SqliteStorage(str(path), durability="normal"), SqliteStorage(str(path))]
+        else:
+            with first.turn(durable=False):
+                first.commit(Batch(puts=[(b"1", b"")]))
+        assert lock.read_text() == "a" * 36 + " some"
+        for one in (first, *others):
+            one.close()
+
+
+def test_what_killed_writers_left_behind_commits_of_others_is_no_damage_of_the_log(
+    tmp_path: Path,
+) -> None:
+    """Two were killed before their commits returned; what others committed there was shorter."""
+    SqliteStorage(str(tmp_path / "store.db")).close()
+    first = apsw.Connection(str(tmp_path / "store.db"))
+    first.execute("PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0").fetchall()
+    first.execute("INSERT INTO records VALUES(x'30', x'')")
+    logs, held = [], [first]
+    for pages in (1, 12, 24):
+        place = tmp_path / f"{pages}.db"
+        for end in ("", "-wal"):
+            shutil.copy(tmp_path / f"store.db{end}", f"{place}{end}")
+        held.append(apsw.Connection(str(place)))
+        row = (b"1", bytes(guard.PAGE * pages))
+        held[-1].execute("INSERT INTO records VALUES(?, ?)", row)
+        logs.append(Path(f"{place}-wal").read_bytes())
+    short, longer, longest = logs
+    left = short + longer[len(short) :] + longest[len(longer) :]
+    shutil.copy(tmp_path / "1.db", tmp_path / "left.db")
+    shutil.copy(tmp_path / "store.db.lock", tmp_path / "left.db.lock")
+    (tmp_path / "left.db-wal").write_bytes(left)
+    storage = SqliteStorage(str(tmp_path / "left.db"))
+    assert storage.get([b"0", b"1"]) == [b"", bytes(guard.PAGE)]
+    storage.close()
+    for one in held:
+        one.close()
 
 
 def test_log_in_use_elsewhere_is_left_alone(

@@ -43,9 +43,10 @@ from holdfast.seal.ring import (
     read_masters,
     read_span,
     row_key,
+    stored_masters,
     was_retired,
 )
-from holdfast.storage.contract import Batch
+from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.rows import again, pages
 
 SLICE = 5000
@@ -129,10 +130,29 @@ def finish(ring: Ring) -> int:
     return _drop_retired(ring)
 
 
-def _keys(ring: Ring) -> Iterator[list[bytes]]:
+def make_cell_again(storage: Storage) -> bool:
+    """Make the generation cell again, if it is missing and the other rows leave no doubt which
+    masters open the ring: those that every wrapped key is wrapped under. Whether it has done so.
+
+    That they are rows of this store's key is found when the ring is opened: the key vouches for
+    the generation in a master's row.
+    """
+    masters = {generation_of(key) for key, _ in stored_masters(storage)}
+    if not masters or storage.cells(GENERATIONS, GENERATIONS + b"\0"):
+        return False
+    begun = [key for key, _ in storage.scan(BEFORE, BEFORE + b"\xff" * 5)]
+    wrapped = {generation_of(key) for keys in (begun, *_keys(storage)) for key in keys}
+    span = min(masters), max(masters)
+    if wrapped != masters or bool(begun) != (span[1] - span[0] == 1):
+        raise damaged("generation cell")
+    storage.commit(Batch(cells=[(GENERATIONS, None, pack_span(span))]))
+    return True
+
+
+def _keys(storage: Storage) -> Iterator[list[bytes]]:
     """Keys of the rows that hold keys, so many at a time."""
     for kind in (STORE, SIGNER, SCOPE, SUBJECT):
-        for page in pages(ring.storage.scan, kind, kind + b"\xff" * (ID + 9), limit=SLICE):
+        for page in pages(storage.scan, kind, kind + b"\xff" * (ID + 9), limit=SLICE):
             yield [key for key, _ in page]
 
 
@@ -142,7 +162,7 @@ def _wrap_all(ring: Ring, *, compare: bool = False) -> None:
     if old == new:
         return  # finished by somebody else meanwhile
     ring.check_masters()
-    for keys in _keys(ring):
+    for keys in _keys(ring.storage):
         mine = [key for key in keys if generation_of(key) == old]
         again(partial(_wrap_page, ring, mine, new, compare=compare), BUSY)
 
@@ -185,7 +205,7 @@ def _drop_retired(ring: Ring) -> int:
 
 
 def _retired_rows(ring: Ring) -> Iterator[list[bytes]]:
-    for keys in _keys(ring):
+    for keys in _keys(ring.storage):
         old = [key for key in keys if generation_of(key) < ring.span[0]]
         if old:
             yield old

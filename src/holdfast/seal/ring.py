@@ -511,7 +511,7 @@ class RingStorage(Around):
             # Others than the engine say better what is wrong, and where.
             if type(error) not in (DamagedRecordError, DamagedStorageError):
                 raise
-            raise damaged(f"file ({self._place})") from None
+            raise damaged(f"file ({self._place})", mendable=True) from None
 
 
 # ---- ring rows ----------------------------------------------------------------------------------
@@ -654,10 +654,11 @@ def subkey(key: bytes, label: bytes, data: bytes = b"") -> bytes:
     return hmac.digest(key, b"holdfast/1/" + label + b"\0" + data, "sha256")
 
 
-def damaged(row: str) -> DamagedRingError:
-    """The error for a row that is not as it was written."""
+def damaged(row: str, *, mendable: bool = False) -> DamagedRingError:
+    """The error for a row that is not as it was written; some can be made again."""
+    way = "run `holdfast repair --yes`, or " if mendable else ""
     return DamagedRingError(
-        f"the {row} of the ring is damaged; put the ring back from a copy", f"ring: {row}"
+        f"the {row} of the ring is damaged; {way}put the ring back from a copy", f"ring: {row}"
     )
 
 
@@ -748,7 +749,7 @@ def read_span(storage: Storage) -> Span:
     content = found[0][1] if found else b""
     span = int.from_bytes(content[:4], "big"), int.from_bytes(content[4:], "big")
     if len(content) != 8 or not 0 <= span[1] - span[0] <= 1:
-        raise damaged("generation cell")
+        raise damaged("generation cell", mendable=not found)
     return span
 
 

@@ -335,7 +335,7 @@ class Opening:
                 isinstance(error, (NotAStoreError, ForeignSchemaError, DamagedStorageError))
                 or type(error) is DamagedRecordError  # of the file, not of a row
             ):
-                raise damaged(f"file ({shown(self.ring_url())})") from None
+                raise damaged(f"file ({shown(self.ring_url())})", mendable=True) from None
             raise
 
     def make(self, storage: Storage) -> Core:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack, suppress
+import shutil
+from contextlib import ExitStack, closing, suppress
 from typing import Any
 
 import click
 
+from holdfast import errors
 from holdfast.cli import output
 from holdfast.cli.command import Group, command, flag
 from holdfast.cli.plain import plain
@@ -21,8 +23,11 @@ from holdfast.recovery.records import check_there, notices_scope, readable, reco
 from holdfast.recovery.recovery import Recovery
 from holdfast.recovery.report import RecoveryPlan, RecoveryReport
 from holdfast.replicas.compare import Judge
+from holdfast.seal.master_rotation import make_cell_again
+from holdfast.seal.ring import GENERATIONS
 from holdfast.storage.contract import Batch
-from holdfast.storage.sqlite.guard import was_store
+from holdfast.storage.sqlite.engine import SqliteStorage
+from holdfast.storage.sqlite.guard import sync_folder, was_store
 from holdfast.storage.sqlite.rebuild import Mended, look, mend, mended_before
 from holdfast.store.inner import STATED, Finding, core_of, handle_of, state_losses
 from holdfast.store.names import rowkinds
@@ -94,10 +99,18 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
     """
     paths = [session.path, f"{session.path}.keys"] if session.is_file else []
     with ExitStack() as stack:
-        copies = stack.enter_context(session.copies(given["copies"]))
+        try:
+            copies = stack.enter_context(session.copies(given["copies"]))
+        except errors.KeyringError:  # the key may not be that of the store itself, which says more
+            with suppress(errors.DamagedRecordError, errors.ForeignSchemaError), session.reading():
+                raise
         files = _mend_files(session, paths, copies, **given)
         if files is None:
             return 1
+        if given["yes"] and not given["dry_run"] and paths and os.path.isfile(paths[1]):
+            with closing(SqliteStorage(paths[1], create=False)) as ring:
+                if make_cell_again(ring):
+                    session.note("the generation cell of the ring is made again from other rows")
         store = stack.enter_context(session.reading() if given["dry_run"] else session.writing())
         if scope is not None:
             session.state(store, scope)
@@ -116,7 +129,8 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
             damage.mend()
         _say(session, damage)
     if given["confirm"] and not damage.found and damage.complete:
-        for old in filter(os.path.exists, [f"{os.path.realpath(path)}.damaged" for path in paths]):
+        mended = [os.path.realpath(path) + end for path in paths for end in ("", "-wal")]
+        for old in filter(os.path.exists, [f"{path}.damaged" for path in mended]):
             os.remove(old)
     return 1 if damage.left else 0 if damage.complete else 3
 
@@ -128,6 +142,9 @@ def _mend_files(
     to be looked at. One that was mended before is told of again, until its old file is removed."""
     done: list[Mended] = []
     for path in filter(os.path.isfile, paths):
+        log = f"{os.path.realpath(path)}-wal"
+        if _keep_log(session, path, log, yes and not dry_run):
+            done.append(Mended(log, f"{log}.damaged"))
         if not (os.path.getsize(path) or was_store(path)) or not (found := look(path)):
             done += [before] if (before := mended_before(path)) is not None else []
             continue
@@ -143,6 +160,26 @@ def _mend_files(
         spare = [(META, row) for one in storages for row in one.get([META]) if row is not None]
         done.append(mend(path, spare[:1]))
     return done
+
+
+def _keep_log(session: Session, path: str, log: str, yes: bool) -> bool:
+    """Keep a leftover log that has lost commits beside itself, so that the store opens without
+    them; whether there is such a one."""
+    kept = f"{log}.damaged"
+    try:
+        SqliteStorage(path, create=False, read_only=True).close()
+    except HoldfastError as error:  # what else keeps it from being opened is found later
+        if getattr(error, "place", "") == log:
+            if not yes:
+                raise
+            if os.path.exists(kept):
+                raise errors.RefusedError(f"{kept!r} is there from before: move it away") from None
+            with open(log, "rb") as old, open(kept, "xb") as new:
+                shutil.copyfileobj(old, new)
+                os.fsync(new.fileno())
+            sync_folder(log)
+            session.note(str(error).partition(";")[0])
+    return os.path.exists(kept)
 
 
 _FEED, _CHANGE = b"F".hex(), b"I".hex()
@@ -257,7 +294,7 @@ class _Damage:
     def _gone_cells(self) -> list[bytes]:
         """The same of cells."""
         storage = core_of(self._store).storage
-        cells = [key for one in self.files for key in one.cells]
+        cells = [key for one in self.files for key in one.cells if key != GENERATIONS]
         return [key for key in cells if cell_at(storage, key) is None]
 
     @property
@@ -280,6 +317,7 @@ class _Damage:
             *rows,
             *map(rowkinds.describe, self._gone_cells()),
             *older,
+            *(f"what stood behind damage in {o.path}" for o in self.files if o.path[-4:] == "-wal"),
         ]
 
     def _named(self, key: bytes) -> str:
@@ -310,6 +348,9 @@ class _Damage:
             mine = [one for one in mine if not feed or not self.past or one not in feed]
         if mine:
             places = ", ".join(f"{one.place}: {one.message}" for one in mine[:3])
+            if any(one.message.startswith("the ring holds no key") for one in mine):
+                self.left.append(f"{places}: only the newest ring (PATH.keys) helps")
+                return
             given = "none of the copies given has it whole" if self.copies else "--copy"
             also = "; --accept-loss states it as lost" if mine[0].row[:2] == _FEED else ""
             if mine[0].row[:2] == _CHANGE:
@@ -414,6 +455,7 @@ def _say(session: Session, damage: _Damage) -> None:
     for file in damage.files:
         kept = f"the old file is kept as {file.kept} until `holdfast repair --confirm`"
         how = f"rebuilt from {file.rows} rows; {kept}" if file.kept else "its index is made anew"
+        how = kept if file.path.endswith("-wal") else how
         lines.append(f"{file.path}: {how}")
     lines += [f"lost: {text}" for text in damage.lost]
     if cut := sum(one.cut for one in damage.files):

@@ -127,6 +127,8 @@ class SqliteStorage(Ranges):
             self._lock = guard.StoreLock(self.path, optional=read_only)
             try:
                 self._lock.share(self._ready, self._prepare)
+                if not self._full and not self._read_only:
+                    self._lock.note(full=False, alone=False)
                 self._open()
             except BaseException:  # whatever it is, it leaves the folder as it was
                 self._tidy()
@@ -247,12 +249,15 @@ class SqliteStorage(Ranges):
 
     def _prepare(self, alone: bool) -> None:
         """Create the file, or, if nobody at all has it open, make a leftover log safe."""
-        if self._read_only:
-            return
-        if not self._ready() or (alone and guard.half_made(self.path)):
+        write = not self._read_only
+        if write and (not self._ready() or (alone and guard.half_made(self.path))):
             files.create(self.path, self._on_busy, private=self._private)
         elif alone and guard.file_size(self.path + "-wal") and not guard.in_use(self.path):
-            files.settle_log(self.path, self._on_busy)
+            guard.check_log(self.path, self._lock)
+            if write:
+                files.settle_log(self.path, self._on_busy)
+        if write and alone and not guard.file_size(self.path + "-wal"):
+            self._lock.note(full=self._full, alone=True)
 
     def _open(self) -> None:
         opened: list[apsw.Connection] = []
@@ -600,6 +605,7 @@ class Turn:
             # Not by a call, behind which an interrupt can come before its result is noted.
             [self._held] = map(engine._write_lock.acquire, (True,))
             if self._relaxed:  # the level cannot be changed within a transaction
+                engine._lock.note(full=False, alone=False)
                 engine._write_cursor.execute("PRAGMA synchronous=NORMAL")
             engine._begin()
             engine._begun = True

@@ -4,6 +4,8 @@
 - **header**: the file is ours, found out before anything could change it;
 - **lock**: `PATH.lock`, held shared by every open handle, exclusively while one handle, alone,
   creates the file or makes a leftover write-ahead log safe;
+- **log**: SQLite drops all that stands behind a damaged frame of a leftover log and says nothing:
+  it is looked at before, and kept if commits were lost that had returned;
 - **identity**: device and inode of the files, compared before a commit is acknowledged, and now
   and then before others' commits are looked for.
 
@@ -14,6 +16,7 @@ open: closing any descriptor of a file drops all POSIX locks that the process ha
 from __future__ import annotations
 
 import errno
+import filecmp
 import os
 import shlex
 import struct
@@ -23,6 +26,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import apsw
@@ -66,6 +70,9 @@ _HEADER = 100
 _BESIDE = 32
 _SQLITE_LOCKS_FROM = 0x40000000
 _COPY = 1 << 20
+_BOOT = "/proc/sys/kernel/random/boot_id"
+_NOTE = 41
+_LOG_HEAD, _FRAME = 32, 24 + PAGE
 
 Identity = tuple[int, int]
 OPEN: Counter[Identity] = Counter()
@@ -309,6 +316,25 @@ class StoreLock:
                 )
             time.sleep(RETRY_SECONDS)
 
+    def note(self, *, full: bool, alone: bool) -> None:
+        """Say in the file, before the first commit, in which start of the machine the log was
+        begun, and whether each commit is synced before the next one."""
+        there = self._noted()
+        told = f"{this_boot() if alone else there[:36]:36} {'full' if full else 'some'}"
+        if self._fd >= 0 and there != told:
+            with suppress(OSError), open(self._path, "r+b", buffering=0) as file:
+                file.write(told.encode())
+                os.fsync(file.fileno())
+
+    def _noted(self) -> str:
+        return os.pread(self._fd, _NOTE, 0).decode(errors="replace") if self._fd >= 0 else ""
+
+    def log_is_whole(self) -> bool:
+        """Whether all commits but the last must be in the log: they were synced, or the machine,
+        and with it what was not yet on the disk, has not stopped since."""
+        boot, _, level = self._noted().partition(" ")
+        return level.endswith("full") or (bool(boot) and boot == this_boot())
+
     def remove(self) -> None:
         """Take the file away, where no store came to be; not if others hold it."""
         if self._fd >= 0 and self._try(exclusive=True):
@@ -369,17 +395,11 @@ def rewrite_wal(path: str) -> None:
     Only for a caller who holds the lock exclusively.
     """
     try:
-        fd = os.open(path + "-wal", os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
-        at = 0
-        try:
-            while chunk := os.pread(fd, _COPY, at):
-                done = 0
-                while done < len(chunk):
-                    done += os.pwrite(fd, chunk[done:], at + done)
-                at += len(chunk)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        with open(path + "-wal", "r+b", buffering=0) as log:
+            at = 0
+            while chunk := os.pread(log.fileno(), _COPY, at):
+                at += os.pwrite(log.fileno(), chunk, at)
+            os.fsync(log.fileno())
         sync_folder(path)
     except OSError as error:
         raise StorageReadOnlyError(
@@ -387,6 +407,62 @@ def rewrite_wal(path: str) -> None:
             f"({error.strerror}); nothing can be acknowledged before: check the disk, or open "
             "the store with read_only=True"
         ) from None
+
+
+@cache
+def this_boot() -> str:
+    """What names this start of the machine; "" where it cannot be told."""
+    with suppress(OSError), open(_BOOT, encoding="ascii") as file:
+        return file.read(36)
+    return ""
+
+
+def _lost_commits(path: str) -> int:
+    """Commits of a leftover log that had returned, and that SQLite will not read.
+
+    A checksum goes on from that of the frame before, so that frames behind a damaged one are seen
+    to belong together. One commit among them tells nothing: a writer that was killed, or whose
+    sync failed, leaves one, also behind shorter commits of others. Of two, the first had returned
+    when the second was begun. Frames of an earlier round of the log have other salts.
+    """
+    run = lost = 0
+    with suppress(OSError), open(path, "rb") as log:  # SQLite meets that as well, and says so
+        head = log.read(_LOG_HEAD + 24).ljust(_LOG_HEAD)
+        log.seek(_LOG_HEAD)
+        order, before = ">" if head[3] == 0x83 else "<", head[24:_LOG_HEAD]
+        whole = head[:3] == b"\x37\x7f\x06" and _checksum(head[:24], bytes(8), order) == before
+        salts = head[16:24] if whole else head[40:48]
+        while len(frame := log.read(_FRAME)) == _FRAME:
+            commit, mine = frame[4:8] != bytes(4), frame[8:16] == salts
+            fits = mine and _checksum(frame[:8] + frame[24:], before, order) == frame[16:24]
+            before, whole = frame[16:24], whole and fits
+            run = 0 if whole else (run if fits else 0) + (mine and commit)
+            lost = max(lost, run)
+    return lost if lost > 1 else 0
+
+
+def _checksum(data: bytes, before: bytes, order: str) -> bytes:
+    """SQLite's, which goes on from the one before."""
+    one, other = struct.unpack(">II", before)
+    for first, second in struct.iter_unpack(order + "II", data):
+        one = one + first + other & 0xFFFFFFFF
+        other = other + second + one & 0xFFFFFFFF
+    return struct.pack(">II", one, other)
+
+
+def check_log(path: str, lock: StoreLock) -> None:
+    """Refuse to go on without commits of a leftover log, as SQLite does, until a copy of the log is
+    kept beside it; nothing is touched. Only for a caller who holds the lock exclusively."""
+    log, kept = path + "-wal", path + "-wal.damaged"
+    lost = _lost_commits(log) if lock.log_is_whole() else 0
+    if lost and not (os.path.exists(kept) and filecmp.cmp(log, kept, shallow=False)):
+        raise DamagedStorageError(
+            f"the log {log!r} that a process left is damaged, and {lost} commits in it, or more, "
+            "can be read no more; nothing is written over it: copy the file and its log to another "
+            f"disk, then run `holdfast --store {shlex.quote(path)} repair --yes`, which keeps the "
+            "log and goes on with what stands before them, or restore the store from a backup",
+            place=log,
+        )
 
 
 def sync_folder(path: str) -> None:
