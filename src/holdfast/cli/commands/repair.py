@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack, suppress
+from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import click
@@ -14,17 +16,27 @@ from holdfast.cli.plain import plain
 from holdfast.cli.session import Session
 from holdfast.errors import HoldfastError, InvalidInputError, LeaseHeldError, RecoveryFailedError
 from holdfast.recovery.failure_kinds import found_failure, grouped
-from holdfast.recovery.heal import Healed, copies_of, fill, heal_all, healing
+from holdfast.recovery.heal import Healed, copies_of, fill, heal_all, healing, held, hold
 from holdfast.recovery.lost_entries import Tails
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import check_there, notices_scope, readable, recovered_agents
 from holdfast.recovery.recovery import Recovery
 from holdfast.recovery.report import RecoveryPlan, RecoveryReport
+from holdfast.recovery.strategies import unreadable
 from holdfast.replicas.compare import Judge
 from holdfast.storage.contract import Batch
 from holdfast.storage.sqlite.guard import was_store
 from holdfast.storage.sqlite.rebuild import Mended, look, mend, mended_before
-from holdfast.store.inner import STATED, Finding, core_of, handle_of, state_losses
+from holdfast.store.inner import (
+    STATED,
+    Finding,
+    core_of,
+    handle_of,
+    numbered,
+    state_losses,
+    stated,
+    told_together,
+)
 from holdfast.store.names import rowkinds
 from holdfast.store.names.cells import cell_at
 from holdfast.store.names.scope import Scope
@@ -106,6 +118,9 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
         if files and not given["dry_run"]:
             damage.fill()
         damage.look(as_if_healed=given["dry_run"])
+        if damage.copies and damage.held and not files and not given["dry_run"]:
+            damage.fill()
+            damage.look()
         if damage.mendable and not given["dry_run"]:
             if not given["yes"]:
                 scopes = sorted({one.scope or "the store" for one in damage.found})
@@ -114,8 +129,9 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
                 show = None if session.json else (lambda: _say(session, damage))
                 session.confirm(f"Repair {names}?", refusal, show)
             damage.mend()
+        damage.judge()
         _say(session, damage)
-    if given["confirm"] and not damage.found and damage.complete:
+    if given["confirm"] and not (damage.found or damage.left) and damage.complete:
         for old in filter(os.path.exists, [f"{os.path.realpath(path)}.damaged" for path in paths]):
             os.remove(old)
     return 1 if damage.left else 0 if damage.complete else 3
@@ -145,12 +161,16 @@ def _mend_files(
     return done
 
 
-_FEED, _CHANGE = b"F".hex(), b"I".hex()
+_FEED, _CHANGE, _NAME = b"F".hex(), b"I".hex(), b"D".hex()
 _AGAIN = "a change with that id would be applied again"
 _ELSE = "give a copy (--copy), or go back: holdfast restore {} CHECKPOINT --past-damage"
 _UNNAMED = rowkinds.ROW[b"E"].stray
 _MADE = [kind.key.hex() for kind in rowkinds.ROWS if kind.heal == rowkinds.DERIVED]
 """Kinds of rows some of which can be made again without a copy."""
+
+
+def _finding(key: bytes) -> Finding:
+    return Finding("damage", rowkinds.describe(key), "it is lost", "", (), key.hex())
 
 
 class _Damage:
@@ -171,6 +191,10 @@ class _Damage:
         """Those that rows can be healed from; the others may still have the state."""
         self.found: list[Finding] = []
         self.plans: list[RecoveryPlan] = []
+        self.held: set[str] = set()
+        """Rows in places of what is lost, whether that is stated or not."""
+        self.known: list[Finding] = []
+        """What is stated as lost: a copy may have it."""
         self.past: dict[str, list[Finding]] = {}
         """Damage of scopes whose newest state is whole, if it is to be stated as lost."""
         self.stated: list[str] = []
@@ -199,6 +223,12 @@ class _Damage:
         self.found, self.entries = report.findings, report.entries
         self.complete = self.complete and report.resume is None
         self.plans, self.left, self.past = [], [], {}
+        self.known = [
+            replace(_finding(bytes.fromhex(one.row)), scope=one.scope)
+            for one in report.losses
+            if one.row
+        ]
+        self.held = {key.hex() for key in held(core_of(self._store), self.found + self.known)}
         self.dropping = []
         for scope, mine in sorted(grouped(self.found).items(), reverse=True):
             if as_if_healed:
@@ -215,7 +245,7 @@ class _Damage:
         rows of a key, find out which one is whole."""
         storage = core_of(self._store).storage
         for copy in self.copies:
-            if any(one.kept for one in self.files):  # its index, which named rows, has lost some
+            if self.held or any(one.kept for one in self.files):  # an index may have lost names
                 self.taken += fill(core_of(self._store), copy)
             for key in self._gone_cells():
                 kind = rowkinds.cell_kind(key)
@@ -229,6 +259,7 @@ class _Damage:
             for key, older in file.older:
                 row = storage.get([key])[0] or b""
                 self._choose((key, row), (key, older))
+        hold(core_of(self._store), self._gone())
 
     def _choose(self, one: tuple[bytes, bytes], other: tuple[bytes, bytes]) -> None:
         """Put a row in place of another one, unless more is whole without that."""
@@ -252,7 +283,7 @@ class _Damage:
             judge = Judge(core, moment)
             rows = core.storage.get(keys) if keys else []
             there = dict(zip(keys, rows, strict=True))
-            return [key for key in keys if there[key] is None and not judge.may_go(key)]
+            return [key for key in keys if not there[key] and not judge.may_go(key)]
 
     def _gone_cells(self) -> list[bytes]:
         """The same of cells."""
@@ -264,32 +295,30 @@ class _Damage:
     def lost(self) -> list[str]:
         """The same for people."""
         older = [f"{self._named(key)}, one of two" for one in self.files for key, _ in one.older]
-        gone: list[list[bytes]] = []  # entries that follow each other are told of together
-        for key in self._gone():
-            last = gone[-1][-1] if gone else b""
-            follows = key[:1] == b"E" and key[:9] == last[:9]
-            if follows and rowkinds.sequence_of(key) == rowkinds.sequence_of(last) + 1:
-                gone[-1].append(key)
-            else:
-                gone.append([key])
-        rows = [
-            self._named(one[0]) + (f" to entry {rowkinds.sequence_of(one[-1])}" if one[1:] else "")
-            for one in gone
-        ]
-        return [
-            *rows,
-            *map(rowkinds.describe, self._gone_cells()),
-            *older,
-        ]
+        rows = [self._named(*run) for run in rowkinds.runs(self._unstated())]
+        return [*rows, *map(rowkinds.describe, self._gone_cells()), *older]
 
-    def _named(self, key: bytes) -> str:
-        """A row, with the name of its scope if that can be told."""
+    def _unstated(self) -> list[bytes]:
+        """Keys of lost rows that no statement names."""
+        gone = self._gone()
+        core, said = core_of(self._store), set[bytes]()
+        for _, at in numbered(core) if gone else ():
+            with suppress(HoldfastError, ValueError):  # erased, or damaged: it states nothing
+                ledger = core.ledger_of(at, core.storage.get([at])[0] or b"")
+                said.update(key for _, key in stated(ledger))
+        return [key for key in gone if key not in said]
+
+    def _named(self, *run: bytes) -> str:
+        """Rows that follow each other, with the name of their scope if that can be told."""
+        key = run[0]
         kind, number = rowkinds.row_kind(key), int.from_bytes(key[1 : 1 + rowkinds.SCOPE], "big")
-        name = ""
-        with suppress(HoldfastError):  # the directory may be what is damaged
-            if kind is not None and kind.is_scoped:
-                name = core_of(self._store).numbers.scopes([number]).get(number, "")
-        return f"{name}: {rowkinds.describe(key)}" if name else rowkinds.describe(key)
+        names: dict[int, str] = {}
+        for core in (core_of(self._store), *self.copies):
+            with suppress(HoldfastError):  # the directory may be what is damaged
+                if kind is not None and kind.is_scoped:
+                    names = names or core.numbers.scopes([number])
+        text = rowkinds.describe_run([*run])
+        return f"{names[number]}: {text}" if names else text
 
     def _plan_store(self, mine: list[Finding]) -> None:
         """What to do about findings that belong to no scope."""
@@ -298,33 +327,44 @@ class _Damage:
         self.dropping = [o for o in mine if self._accept and o.row[:2] == _CHANGE]
         mine = [one for one in mine if one not in leases and one not in self.dropping]
         if mine:
-            feed = [one for one in mine if self._accept and one.row[:2] == _FEED]
+            feed = [one for one in mine if self._accept and self._statable(one)]
             if feed:
                 # Any scope can tell of the feed. One whose newest entries it does not name any
                 # more has to: the feed names what tells of it, and so all before that.
-                homes = [*self.past]
-                with suppress(HoldfastError):  # the directory may be damaged
-                    homes = homes or [str(one.scope) for one in self._store.scopes(limit=1).items]
-                for home in homes:
+                for home in [*self.past] or self._home():
                     self.past.setdefault(home, []).extend(feed)
             mine = [one for one in mine if not feed or not self.past or one not in feed]
         if mine:
             places = ", ".join(f"{one.place}: {one.message}" for one in mine[:3])
             given = "none of the copies given has it whole" if self.copies else "--copy"
-            also = "; --accept-loss states it as lost" if mine[0].row[:2] == _FEED else ""
+            also = "; --accept-loss states it as lost" if self._statable(mine[0]) else ""
             if mine[0].row[:2] == _CHANGE:
                 also = f"; --accept-loss removes it: {_AGAIN}"
             self.left.append(f"{places}: only a whole copy of the store helps ({given}){also}")
+
+    def _statable(self, one: Finding) -> bool:
+        """Whether what belongs to no scope can be stated in any: of the feed, or a lost scope."""
+        of_scope = bytes.fromhex(one.row[:2]) in rowkinds.OF_SCOPE
+        return one.row[:2] == _FEED or one.row in self.held or of_scope
+
+    def _home(self) -> list[str]:
+        """A scope that can make a statement, if there is one."""
+        core = core_of(self._store)
+        names = core.numbers.scopes(number for number, _ in numbered(core))
+        scopes = map(self._store.scope, names.values())
+        return [
+            *islice((str(one.scope) for one in scopes if unreadable(handle_of(one)) is None), 1)
+        ]
 
     @property
     def mendable(self) -> bool:
         """Whether there is something to do."""
         made = self.dropping or any(one.row[:2] in _MADE for one in self.found)
-        return bool(self.plans or self.past or self.leases or made or (self.copies and self.found))
+        made = made or (self._accept and bool(self._unstated()))
+        found = self.copies and (self.found or self.known)
+        return bool(self.plans or self.past or self.leases or made or found)
 
     def _plan(self, scope: str, found: list[Finding]) -> None:
-        from holdfast.recovery.strategies import unreadable
-
         given = "none of those given has it whole" if self.copies else "--copy"
         state = self._store.scope(scope)
         tail = Tails(handle_of(self._store)).lost(state.scope)
@@ -341,6 +381,13 @@ class _Damage:
                 "states it as lost, and all else stays"
             )
             return
+        if not self._accept and any(one.row in self.held for one in found):
+            self.left.append(
+                f"{scope}: its newest entries are lost, and nothing is written to it: give a copy "
+                f"({given}); if there is none, --accept-loss states them as lost, and it goes on "
+                "from the ones before"
+            )
+            return
         failure = found_failure(found)
         assert failure is not None
         plan = self._recovery.plan(scope, failure)
@@ -352,7 +399,8 @@ class _Damage:
     def mend(self) -> None:
         """Heal what can be, which loses nothing but names of timelines; then do what plans say, and
         look at what is left."""
-        while done := heal_all(handle_of(self._store), self.found, self.copies)[1]:
+        store = handle_of(self._store)
+        while done := heal_all(store, self.found + self.known, self.copies)[1]:
             self.healed += done
             self.look()
         self._take()
@@ -376,20 +424,47 @@ class _Damage:
         if self.dropping:
             self.look()
             self.left += [f"{one.place}: it is still damaged" for one in self.dropping]
+        lost = [key for key in self._unstated() if key.hex() not in self.held]
+        for home in islice([*self.past] or self._home(), 1 if self._accept and lost else 0):
+            self.past.setdefault(home, []).extend(map(_finding, lost))
         if self.past:
             for scope, mine in self.past.items():
                 # What the feed does not name any more is here; what is written behind it is named.
                 mine = [one for one in mine if one.message != _UNNAMED] or mine
                 rows = [(one.kind, bytes.fromhex(one.row)) for one in mine]
+                # What was written behind a lost entry cannot follow from it, also if that is
+                # healed later.
+                ends = [key for _, key in rows if key[:1] == b"E" and key.hex() in self.held]
+                behind = (rowkinds.entry(key[:9], rowkinds.sequence_of(key) + 1) for key in ends)
+                rows += [("chain", key) for key in behind if key.hex() not in self.held]
                 handle = handle_of(self._store.scope(scope))
                 made = state_losses(handle, rows, "damaged, and in no copy")
-                said = "; ".join(dict.fromkeys(f"{one.place}: {one.message}" for one in mine))
+                lines = (line.partition(": ")[2] for line in told_together(mine))
+                said = "; ".join(line.removeprefix(f"{scope}: ") for line in lines)
                 self.stated.append(f"{scope}: {', '.join(made)} states as lost: {said}")
+            self._give_up_names()
             self.look()
             self.left += [f"{scope}: it is still damaged" for scope in self.past]
         damaged = [one for one in self.plans if str(one.agent) not in failed]
         self.left += [*failed.values(), *(f"{one.agent}: it is still damaged" for one in damaged)]
         self.found, self.plans, self.leases = found, plans, leases  # what was, for who reads of it
+
+    def judge(self) -> None:
+        """All is not well while something is lost and nothing says so."""
+        if not self.left and (lost := self._unstated()):
+            self.left.append(
+                f"{len(lost)} rows are lost: give a copy that has them (--copy); if there is none, "
+                "--accept-loss states them as lost"
+            )
+
+    def _give_up_names(self) -> None:
+        """Let a scope be made under a name whose scope is stated as lost."""
+        core = core_of(self._store)
+        for row in (row for row in self.held if row[:2] == _NAME):
+            key = rowkinds.deletion(bytes.fromhex(row))
+            plain = core.codec.encode([0, core.clock.claimed(), 0])
+            if core.storage.get([key]) == [None]:
+                core.leases.commit(Batch(puts=[(key, core.seal_row(key, plain))]))
 
     def _take(self) -> None:
         """Take rows of the store itself that copies have otherwise, where that leaves less damage:

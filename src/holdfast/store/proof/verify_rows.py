@@ -391,7 +391,7 @@ class DirectoryCheck:
         if self.is_known(number):
             return
         if number not in self.erased:
-            self._check.find("unaccounted", rowkinds.describe(key), message)
+            self._check.row("unaccounted", key, message)
         elif not self._is_unswept(self.erased[number]):
             self._left(self.erased[number], key)
 
