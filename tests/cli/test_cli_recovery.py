@@ -347,7 +347,7 @@ def test_repair_shows_its_plan_then_mends_and_sets_aside(cli: Cli, agent: str) -
     done = mended.json["repaired"]
     assert done[0]["lost"] == "what entry 4 did"
     assert mended.code == 1  # as the next one, and `verify`, which see what is left
-    assert "its newest state is whole, its past is not" in mended.json["left"][0]
+    assert "its newest state can be read, its past cannot" in mended.json["left"][0]
     assert plan_of() == {"goal": "ship", "step": 1}
     (row,) = cli("quarantine list --json").json["quarantine"]
     assert "entry 4" in row["place"]
@@ -363,7 +363,7 @@ def test_repair_shows_its_plan_then_mends_and_sets_aside(cli: Cli, agent: str) -
     assert (released[0]["reason"], released[0]["bytes"]) == ("seen", None)
     again = cli("repair")
     assert again.code == 1
-    assert "its newest state is whole, its past is not" in again.err
+    assert "its newest state can be read, its past cannot" in again.err
 
 
 def test_doctor_says_what_can_be_done_about_a_damaged_past(cli: Cli, agent: str) -> None:

@@ -27,6 +27,7 @@ from holdfast.recovery.records import FAILED, ROLLED_BACK, RUNNING, Records, eve
 from holdfast.recovery.setup.alerts import firing
 from holdfast.recovery.strategies import unreadable
 from holdfast.store.inner import (
+    NO_SIGNER,
     Finding,
     LineHandle,
     Report,
@@ -234,8 +235,9 @@ def _damaged(handle: LineHandle, what: str, *, known: bool = False) -> HealthCon
     if known or unreadable(handle) is not None:
         return _concern("damaged_state", scope, what, f"holdfast repair {scope}")
     step = (
-        f"holdfast repair {scope} --copy URL; if no copy of the store has it, its newest state is "
-        f"whole all the same: holdfast repair {scope} --accept-loss states the rest as lost"
+        f"holdfast repair {scope} --copy URL; if no copy of the store has it, its newest state can "
+        f"be read all the same: holdfast repair {scope} --accept-loss states the rest as lost"
+        + ("" if handle.core.signer is not None else f", once the signer is here: {NO_SIGNER}")
     )
     return _concern("damaged_past", scope, what, step)
 

@@ -105,7 +105,9 @@ HOMES = {
         "DEPENDS Held Need depends_in forget_rests held is_backup mark_key marked marks_of needs "
         "rest_on"
     ),
-    "holdfast.store.upkeep.losses": "STATED find_loss make_room newest_entry state_losses tell",
+    "holdfast.store.upkeep.losses": (
+        "NO_SIGNER STATED find_loss make_room newest_entry state_losses tell"
+    ),
     "holdfast.store.upkeep.prune": "prune_state",
 }
 __getattr__, __dir__ = lazy(__name__, HOMES, blocking=True)

@@ -234,6 +234,7 @@ from holdfast.store.upkeep.holds import marked as marked
 from holdfast.store.upkeep.holds import marks_of as marks_of
 from holdfast.store.upkeep.holds import needs as needs
 from holdfast.store.upkeep.holds import rest_on as rest_on
+from holdfast.store.upkeep.losses import NO_SIGNER as NO_SIGNER
 from holdfast.store.upkeep.losses import STATED as STATED
 from holdfast.store.upkeep.losses import find_loss as find_loss
 from holdfast.store.upkeep.losses import make_room as make_room

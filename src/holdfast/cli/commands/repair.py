@@ -22,12 +22,13 @@ from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import check_there, notices_scope, readable, recovered_agents
 from holdfast.recovery.recovery import Recovery
 from holdfast.recovery.report import RecoveryPlan, RecoveryReport
-from holdfast.recovery.strategies import unreadable
+from holdfast.recovery.strategies import check_state, unreadable
 from holdfast.replicas.compare import Judge
 from holdfast.storage.contract import Batch
 from holdfast.storage.sqlite.guard import was_store
 from holdfast.storage.sqlite.rebuild import Mended, look, mend, mended_before
 from holdfast.store.inner import (
+    NO_SIGNER,
     STATED,
     Finding,
     core_of,
@@ -337,10 +338,16 @@ class _Damage:
         if mine:
             places = ", ".join(f"{one.place}: {one.message}" for one in mine[:3])
             given = "none of the copies given has it whole" if self.copies else "--copy"
-            also = "; --accept-loss states it as lost" if self._statable(mine[0]) else ""
+            also = f"; {self._state_it}" if self._statable(mine[0]) else ""
             if mine[0].row[:2] == _CHANGE:
                 also = f"; --accept-loss removes it: {_AGAIN}"
             self.left.append(f"{places}: only a whole copy of the store helps ({given}){also}")
+
+    @property
+    def _state_it(self) -> str:
+        if core_of(self._store).signer is None:
+            return f"it cannot be stated as lost before the signer is here: {NO_SIGNER}"
+        return "--accept-loss states it as lost"
 
     def _statable(self, one: Finding) -> bool:
         """Whether what belongs to no scope can be stated in any: of the feed, or a lost scope."""
@@ -376,16 +383,15 @@ class _Damage:
                 self.past[scope] = found
                 return
             self.left.append(
-                f"{scope}: its newest state is whole, its past is not: {places}; a copy of the "
-                f"store that still has it heals it ({given}); if there is none, --accept-loss "
-                "states it as lost, and all else stays"
+                f"{scope}: its newest state can be read, its past cannot: {places}; a copy of the "
+                f"store that still has it heals it ({given}); if there is none, {self._state_it}; "
+                "all else stays"
             )
             return
         if not self._accept and any(one.row in self.held for one in found):
             self.left.append(
                 f"{scope}: its newest entries are lost, and nothing is written to it: give a copy "
-                f"({given}); if there is none, --accept-loss states them as lost, and it goes on "
-                "from the ones before"
+                f"({given}); if there is none, {self._state_it}; then it goes on from those before"
             )
             return
         failure = found_failure(found)
@@ -449,12 +455,27 @@ class _Damage:
         self.left += [*failed.values(), *(f"{one.agent}: it is still damaged" for one in damaged)]
         self.found, self.plans, self.leases = found, plans, leases  # what was, for who reads of it
 
+    def again(self) -> list[str]:
+        """How to go back to states that recoveries did without, and that are whole again."""
+        lines = []
+        store, healed = handle_of(self._store), {one.scope for one in self.healed}
+        for agent in recovered_agents(store):
+            state = self._store.scope(str(agent))
+            for one in self._recovery.reports(agent, 1):
+                if (agent in healed or self.taken) and one.success and one.lost != "nothing":
+                    with suppress(HoldfastError):  # not all of it is whole again
+                        last = state.log(until=one.started_at, limit=1)[0].sequence
+                        check_state(handle_of(state), "main", last)
+                        way = f"holdfast restore {agent} main@{last}"
+                        lines.append(f"{agent}: what it had before its recovery is whole: {way}")
+        return lines
+
     def judge(self) -> None:
         """All is not well while something is lost and nothing says so."""
         if not self.left and (lost := self._unstated()):
             self.left.append(
                 f"{len(lost)} rows are lost: give a copy that has them (--copy); if there is none, "
-                "--accept-loss states them as lost"
+                + self._state_it
             )
 
     def _give_up_names(self) -> None:
@@ -505,6 +526,7 @@ def _say(session: Session, damage: _Damage) -> None:
         how = "made again" if one.copy is None else "healed from a copy"
         lost = f"; lost: {one.lost}" if one.lost else ""
         lines.append(f"{one.scope or 'store'}: {how}: {one.place}{lost}")
+    lines += damage.again()
     rows = damage.healing.items()
     lines += [f"{scope or 'store'}: {count} rows would be healed" for scope, count in rows]
     if damage.leases:
