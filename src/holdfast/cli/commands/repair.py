@@ -448,6 +448,14 @@ class _Damage:
                 lines = (line.partition(": ")[2] for line in told_together(mine))
                 said = "; ".join(line.removeprefix(f"{scope}: ") for line in lines)
                 self.stated.append(f"{scope}: {', '.join(made)} states as lost: {said}")
+                core = core_of(self._store)
+                forks = [name for _, name, *_ in core.timelines(core.ledger(handle.scope))]
+                self.stated += [
+                    f"{scope}: timeline {name} cannot be read: to go on with it as main was: "
+                    f"holdfast restore {scope} {made[-1]} --timeline {name} --past-damage"
+                    for name in forks
+                    if unreadable(handle.on(name)) is not None
+                ]
             self._give_up_names()
             self.look()
             self.left += [f"{scope}: it is still damaged" for scope in self.past]
