@@ -486,6 +486,13 @@ def _is_right(core: Core, key: bytes, row: bytes, given: _Rows, unlisted: set[in
     return False
 
 
+def _of_none(core: Core, keys: Iterable[bytes]) -> set[bytes]:
+    """Those rows that belong to scopes which the directory does not name."""
+    known = {number for number, _ in numbered(core)}
+    scoped = (key for key in keys if key[:1] in rowkinds.OF_SCOPE)
+    return {key for key in scoped if rowkinds.scope_of(key) not in known}
+
+
 def _is_reused(core: Core, key: bytes) -> bool:
     """Whether another scope has the name of one that was stated as lost."""
     if key[:1] != b"D" or core.storage.get([key]) != [b""]:
@@ -571,7 +578,7 @@ def fill(core: Core, copy: Core) -> int:
     found = verify_store(core).findings if filled else []
     # What was under way as the copy was made belongs to nothing here.
     strays = [bytes.fromhex(one.row) for one in found if one.kind == "unaccounted"]
-    drops = sorted(filled.intersection(strays))
+    drops = sorted(filled.intersection(strays) | _of_none(core, filled))
     count = len(filled) - len(drops)
     # A state that is kept below a floor may need values that bodies there hold: which ones, only
     # all of it together can tell. The next pruning drops those that it does not need.

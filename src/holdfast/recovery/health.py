@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import groupby
 from pathlib import Path
 
 from holdfast.agents.effect_records import EffectBook
@@ -254,9 +255,11 @@ def _of_store(store: StoreHandle, report: Report) -> Iterator[HealthConcern]:
     if report.unswept:
         what = f"{report.unswept} erases of scopes or subjects are not finished"
         yield _concern("unfinished_erase", "", what, "holdfast sweep; of a subject, erase it again")
-    for one in report.losses:  # what is answered, and stays true
+    for scope, losses in groupby(report.losses, lambda one: one.scope):
+        first, *more = (one.what for one in losses)  # what is answered, and stays true
+        what = f"lost, and answered: {first}" + (f" (and {len(more)} more)" if more else "")
         step = "nothing; `holdfast verify` names the entry that tells of it"
-        yield _concern("known_loss", one.scope, f"lost, and answered: {one.what}", step)
+        yield _concern("known_loss", scope, what, step)
     for alert in firing(store):
         yield _concern("alert", "", str(alert), "mend what it names; then it resolves")
     if dropped := store.core.meter.read().count("events", outcome="dropped"):

@@ -84,7 +84,7 @@ def doctor(session: Session, scope: str | None, budget: float, at_least: int) ->
 @command("repair [SCOPE] --copy --yes")
 @click.option("--budget", type=click.FloatRange(0), metavar="SECONDS", help="For finding damage.")
 @flag("--dry-run", "Show the plan, and do nothing.")
-@flag("--accept-loss", "State what of the past no copy has as lost.")
+@flag("--accept-loss", "State what no copy has as lost, and go on without it.")
 @flag("--confirm", "Remove old files, once nothing is damaged.")
 def repair(session: Session, /, scope: str | None, **given: Any) -> int:
     """Mend what is damaged, of a scope or of all: damaged keys from what is whole of their past.
@@ -99,7 +99,8 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
 
     What is damaged in the past alone, and in no copy, stays damaged. With --accept-loss a signed
     checkpoint states which rows that are: the newest state and all else stays, and `verify` tells
-    of them as known losses. A damaged row of a change's id is removed, if none of its entries is
+    of them as known losses. So it is with newest entries, and whole scopes, of which a damaged file
+    tells only that they were there: nothing is written in their place before. A damaged row of a change's id is removed, if none of its entries is
     left to make it again from: a change with that id would then be applied again.
 
     Exits with 1 if damage is left, be it in the past alone, and with 3 if none is known but
@@ -311,15 +312,13 @@ class _Damage:
 
     def _named(self, *run: bytes) -> str:
         """Rows that follow each other, with the name of their scope if that can be told."""
-        key = run[0]
-        kind, number = rowkinds.row_kind(key), int.from_bytes(key[1 : 1 + rowkinds.SCOPE], "big")
+        kind, text = rowkinds.row_kind(run[0]), rowkinds.describe_run([*run])
+        if kind is None or not kind.is_scoped:
+            return f"the name of a scope: {text}" if run[0][:1] == b"D" else text
         names: dict[int, str] = {}
-        for core in (core_of(self._store), *self.copies):
-            with suppress(HoldfastError):  # the directory may be what is damaged
-                if kind is not None and kind.is_scoped:
-                    names = names or core.numbers.scopes([number])
-        text = rowkinds.describe_run([*run])
-        return f"{names[number]}: {text}" if names else text
+        with suppress(HoldfastError):  # the directory may be what is damaged
+            names = core_of(self._store).numbers.scopes([rowkinds.scope_of(run[0])])
+        return f"{next(iter(names.values()), 'of a scope whose name is not known')}: {text}"
 
     def _plan_store(self, mine: list[Finding]) -> None:
         """What to do about findings that belong to no scope."""
@@ -352,7 +351,8 @@ class _Damage:
     def _statable(self, one: Finding) -> bool:
         """Whether what belongs to no scope can be stated in any: of the feed, or a lost scope."""
         of_scope = bytes.fromhex(one.row[:2]) in rowkinds.OF_SCOPE
-        return one.row[:2] == _FEED or one.row in self.held or of_scope
+        stray = bool(one.row) and one.kind == "unaccounted"
+        return one.row[:2] == _FEED or one.row in self.held or of_scope or stray
 
     def _home(self) -> list[str]:
         """A scope that can make a statement, if there is one."""

@@ -76,9 +76,11 @@ def _parts(one: Finding | KnownLoss) -> tuple[str, str, str, str]:
     """What is said before the place, the place, its row, and what is said behind it."""
     scope = f"{one.scope}: " if one.scope else ""
     if isinstance(one, KnownLoss):
-        place = rowkinds.describe(bytes.fromhex(one.row)) if one.row else ""
+        row, place = one.row, rowkinds.describe(bytes.fromhex(one.row))
+        if not row or not one.what.startswith(place):
+            row = place = ""
         what = one.what.removeprefix(place)
-        return f"known to be lost: {scope}", place, one.row, f"{what}, as {one.place} tells"
+        return f"known to be lost: {scope}", place, row, f"{what}, as {one.place} tells"
     if one.kind == "storage":  # the engine's own words name the place
         return "storage: ", f"{one.place}: {one.message}", "", ""
     keys = f" (keys: {', '.join(one.keys)})" if one.keys else ""
