@@ -100,8 +100,9 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
     What is damaged in the past alone, and in no copy, stays damaged. With --accept-loss a signed
     checkpoint states which rows that are: the newest state and all else stays, and `verify` tells
     of them as known losses. So it is with newest entries, and whole scopes, of which a damaged file
-    tells only that they were there: nothing is written in their place before. A damaged row of a change's id is removed, if none of its entries is
-    left to make it again from: a change with that id would then be applied again.
+    tells only that they were there: nothing is written in their place before. A damaged row of a
+    change's id is removed, if none of its entries is left to make it again from: a change with that
+    id would then be applied again.
 
     Exits with 1 if damage is left, be it in the past alone, and with 3 if none is known but
     --budget ended the search.
