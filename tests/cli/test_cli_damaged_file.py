@@ -280,6 +280,86 @@ def test_what_was_cut_off_is_told_until_the_old_file_goes(cli: Cli, store: Path)
     assert {key for key in truth if key[:1] == b"E"} <= rows.keys()
 
 
+def lose(*keys: bytes) -> None:
+    """Take rows out of the pages of their table, but not of its index."""
+    rows, data = rows_of_table(), bytearray(STORE.read_bytes())
+    for key in keys:
+        at = data.index(key + rows[key])
+        data[at - 3 : at + len(key) + len(rows[key])] = bytes(3 + len(key) + len(rows[key]))
+    STORE.write_bytes(data)
+
+
+def newest_lost() -> None:
+    """Lose the newest entries of an agent, the whole of another one, and what the feed says."""
+    rows = rows_of_table()
+    with opened() as store:
+        core = core_of(store)
+        ledgers = [core.ledger(store.agent(name).scope) for name in ("two", "three")]
+        two, three = (ledger.number.to_bytes(6, "big") for ledger in ledgers)
+        tag = core.tag(b"directory", "agent:two")
+    entries = sorted(key for key in rows if key[:7] == b"E" + three)[-5:]
+    gone = [key for key in rows if key[:7] in (b"E" + two, b"T" + two) or key[1:17] == tag]
+    lose(*entries, *gone, *sorted(key for key in rows if key[:1] == b"F")[-12:])
+
+
+def test_what_is_lost_is_not_written_over_and_a_copy_still_has_it(cli: Cli, store: Path) -> None:
+    truth = rows_of_table()
+    newest_lost()
+    told = cli("repair --yes")
+    assert told.code == 1
+    assert "its newest entries are lost, and nothing is written to it" in told.err
+    for name in ("two", "three"):
+        assert cli(f"key set agent:{name} count 40").code == 6, "nothing takes a lost number"
+        assert cli(f"key get agent:{name} count").code == 6, "nor is an older state given"
+    assert cli("key set agent:one more 1").code == 0
+    assert cli("verify").code == 1
+    assert cli("repair --confirm --yes").code == 1
+    assert Path("store.db.damaged").exists(), "it is the only one that names what is lost"
+    done = cli("repair --yes --copy copy.db")
+    assert done.code == 0, done
+    rows = rows_of_table()
+    assert truth.items() <= rows.items()
+    assert b"" not in rows.values()
+    whole(cli)
+
+
+@pytest.mark.parametrize("confirmed", [False, True])
+def test_a_loss_that_was_stated_is_known_and_a_copy_still_heals_it(
+    cli: Cli, store: Path, confirmed: bool
+) -> None:
+    truth = rows_of_table()
+    newest_lost()
+    stated = cli("repair --yes --accept-loss")
+    assert (stated.code, stated.err) == (0, "")
+    known = cli("verify")
+    assert known.code == 0
+    assert "known to be lost: agent:three: entry" in known.out
+    assert "known to be lost: directory row" in known.out
+    assert cli("repair --yes").code == 0
+    if confirmed:
+        assert cli("repair --confirm").code == 0
+        assert not Path("store.db.damaged").exists()
+        assert cli("verify").out.count("known to be lost") == known.out.count("known to be lost")
+    assert cli("key set agent:three count 40").code == 0
+    healed = cli("repair --yes --copy copy.db")
+    assert healed.code == 0, healed
+    assert truth.items() <= rows_of_table().items()
+    assert cli("key get agent:two count").out == "39\n"
+    assert cli("verify").code == 0
+
+
+def test_the_name_of_an_agent_that_is_stated_as_lost_can_be_given_again(
+    cli: Cli, store: Path
+) -> None:
+    newest_lost()
+    assert cli("repair --yes --accept-loss").code == 0
+    assert cli("key set agent:two count 40").code == 0
+    assert cli("verify").code == 0
+    assert cli("repair --yes --copy copy.db").code == 0
+    assert cli("key get agent:two count").out == "40\n"
+    assert cli("verify").code == 0
+
+
 def test_a_file_of_which_nothing_is_left_says_what_helps(cli: Cli, store: Path) -> None:
     os.truncate(STORE, 2 * PAGE)
     refused = cli("repair --yes")
@@ -435,7 +515,7 @@ def ends_well(cli: Cli, count: int) -> Result:
 def test_a_damaged_saved_index_costs_no_state(cli: Cli, store: Path) -> None:
     talked()
     spoil(rows_of_four(b"N")[0])
-    assert "its newest state is whole" in cli("repair --yes").err
+    assert "its newest state can be read" in cli("repair --yes").err
     assert "served" not in ends_well(cli, 120).out
     assert cli("restore agent:four 264").code == 0
 

@@ -347,7 +347,7 @@ def test_repair_shows_its_plan_then_mends_and_sets_aside(cli: Cli, agent: str) -
     done = mended.json["repaired"]
     assert done[0]["lost"] == "what entry 4 did"
     assert mended.code == 1  # as the next one, and `verify`, which see what is left
-    assert "its newest state is whole, its past is not" in mended.json["left"][0]
+    assert "its newest state can be read, its past cannot" in mended.json["left"][0]
     assert plan_of() == {"goal": "ship", "step": 1}
     (row,) = cli("quarantine list --json").json["quarantine"]
     assert "entry 4" in row["place"]
@@ -363,7 +363,7 @@ def test_repair_shows_its_plan_then_mends_and_sets_aside(cli: Cli, agent: str) -
     assert (released[0]["reason"], released[0]["bytes"]) == ("seen", None)
     again = cli("repair")
     assert again.code == 1
-    assert "its newest state is whole, its past is not" in again.err
+    assert "its newest state can be read, its past cannot" in again.err
 
 
 def test_doctor_says_what_can_be_done_about_a_damaged_past(cli: Cli, agent: str) -> None:
@@ -405,6 +405,50 @@ def test_what_no_copy_has_is_stated_as_lost(cli: Cli, agent: str) -> None:
     concerns = {one["kind"] for one in cli("doctor --json").json["concerns"]}
     assert "known_loss" in concerns
     assert "damaged_past" not in concerns
+
+
+def test_a_copy_heals_what_was_stated_as_lost_and_the_way_back_is_named(
+    cli: Cli, agent: str
+) -> None:
+    before = plan_of()
+    for path in Path().glob("holdfast.db*"):
+        shutil.copy(path, path.name.replace("holdfast", "later"))
+    damage(b"E", 3)
+    assert cli("repair --yes --accept-loss").code == 0
+    assert plan_of() != before
+    done = cli("repair --yes --copy sqlite:later.db")
+    assert done.code == 0, done
+    assert "agent:7: healed from a copy: entry" in done.out
+    assert "known to be lost" not in cli("verify").out
+    way = done.out.partition("what it had before its recovery is whole: holdfast ")[2]
+    assert cli(way.splitlines()[0]).code == 0
+    assert plan_of() == before
+
+
+def test_without_the_signer_no_statement_of_loss_is_proposed(cli: Cli, agent: str) -> None:
+    damage(b"E", 3)
+    Path("holdfast.db.sign").unlink()
+    left = cli("repair --yes")
+    assert left.code == 1
+    assert "--accept-loss states" not in left.err
+    assert "put its file back from a copy of the store's files" in left.err
+    assert "once the signer is here" in cli("doctor").out
+
+
+def test_a_timeline_that_a_stated_loss_leaves_unreadable_has_a_way_on(cli: Cli, agent: str) -> None:
+    with sync.open(URL) as store:
+        store.agent("7").fork("trial").set("plan", "tried")
+    storage = open_storage(URL, durability="normal")
+    (key,) = [key for key, _ in storage.scan(b"E", b"F") if key[7:14] == b"\0\1\0\0\0\0\2"]
+    number = [one for one, _ in storage.scan(b"E", b"F")].index(key)
+    storage.close()
+    damage(b"E", number)
+    done = cli("repair --yes --accept-loss")
+    assert done.code == 0
+    assert cli("show agent:7 --timeline trial").code == 6
+    way = done.out.partition("to go on with it as main was: holdfast ")[2]
+    assert cli(way.splitlines()[0]).code == 0
+    assert cli("show agent:7 --timeline trial").code == 0
 
 
 def test_a_repair_without_the_time_to_look_at_all_says_so(cli: Cli, agent: str) -> None:

@@ -111,6 +111,16 @@ def test_a_value_that_later_entries_only_changed_is_left_out_and_named(place: Pl
     assert "doubtful keys: story" in report.lost
 
 
+def test_later_changes_that_rest_on_a_lost_one_are_counted(place: Place) -> None:
+    """An agent that sets all of its list each turn: only what is new in it is stored."""
+    state, story = place.open().agent("7"), ["word " * 200] * 40
+    for number in range(6):
+        state.set("story", [*story, *map(str, range(number))])
+    damage(place, b"E", 2)
+    report = sync.recovery.Recovery(place.open()).recover("agent:7", "corruption_detected")
+    assert "what entry 3 did; later changes that rest on that: 3 of story" in report.lost
+
+
 def test_a_report_names_all_that_is_lost_where_its_text_names_some(place: Place) -> None:
     state = place.open().agent("7")
     with state.change() as change:

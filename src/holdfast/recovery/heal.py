@@ -36,7 +36,9 @@ from holdfast.storage.contract import LAST, Batch, Storage
 from holdfast.storage.rows import each
 from holdfast.storage.wrappers import Around
 from holdfast.store.inner import (
+    LANES,
     Core,
+    FeedHeads,
     Finding,
     Ledger,
     LineHandle,
@@ -461,6 +463,8 @@ def _is_right(core: Core, key: bytes, row: bytes, given: _Rows, unlisted: set[in
     """Whether what lies here speaks for a copy's row, and for none that is here in its place."""
     if rowkinds.row_kind(key) is None:
         return False
+    if _is_reused(core, key):
+        return False
     with suppress(HoldfastError):  # damaged: a copy's may stand here
         mine = core.storage.get([key])[0]
         if mine is not None:
@@ -480,6 +484,20 @@ def _is_right(core: Core, key: bytes, row: bytes, given: _Rows, unlisted: set[in
         lies = (_rows_of(core, kind, number, 1) for kind in rowkinds.OF_SCOPE)
         return number in unlisted and not any(lies)
     return False
+
+
+def _of_none(core: Core, keys: Iterable[bytes]) -> set[bytes]:
+    """Those rows that belong to scopes which the directory does not name."""
+    known = {number for number, _ in numbered(core)}
+    scoped = (key for key in keys if key[:1] in rowkinds.OF_SCOPE)
+    return {key for key in scoped if rowkinds.scope_of(key) not in known}
+
+
+def _is_reused(core: Core, key: bytes) -> bool:
+    """Whether another scope has the name of one that was stated as lost."""
+    if key[:1] != b"D" or core.storage.get([key]) != [b""]:
+        return False
+    return core.newest(key[1:17])[0][0][:21] > key[:21]
 
 
 def _opens(core: Core, key: bytes, row: bytes) -> bool:
@@ -533,36 +551,88 @@ def copies_of(core: Core, stores: Sequence[Any]) -> list[Core]:
 
 
 def fill(core: Core, copy: Core) -> int:
-    """Take from a copy all rows that are not here, unless the store says itself that they went; how
-    many that were. For a store whose file has lost rows that nothing names any more."""
+    """Take from a copy all rows that are not here, or whose place is held, unless the store says
+    itself that they went; how many that were. For a store whose file has lost rows."""
     filled: set[bytes] = set()
     trimmed: list[tuple[bytes, bytes, bytes]] = []
     with core.storage.moment() as mine, copy.storage.moment() as theirs:
         judge, judge_of_copy = Judge(core, mine), Judge(copy, theirs)
         rows, ours = (paged(one.scan, b"", LAST) for one in (theirs, mine))
         for key, row, here in differences(rows, ours, lambda _: True):
-            wanted = row is not None and here is None and not judge.may_go(key)
+            wanted = row is not None and not here and not judge.may_go(key)
+            wanted = wanted and not _is_reused(core, key)
             if row is not None and wanted and judge_of_copy.whole(key, row):
                 if key[:1] == b"E":
                     floor = judge.floor(rowkinds.scope_of(key), rowkinds.line_of(key))
                     if rowkinds.sequence_of(key) <= floor.sequence:  # its body may be pruned here
                         trimmed.append((key, entry.split_row(row)[0].data, row))
                         row = trimmed[-1][1]
-                core.storage.commit(Batch(puts=[(key, row)]))
+                swaps = [(key, here, row)] if here is not None else []
+                core.storage.commit(Batch(puts=[] if swaps else [(key, row)], swaps=swaps))
                 filled.add(key)
+    # Stated as lost, a scope counts as deleted: no more, unless another one has its name now.
+    ends = [rowkinds.deletion(key) for key in filled if key[:1] == b"D"]
+    given_up = [key for key in ends if [one[0] for one in core.newest(key[1:17])] == [key]]
+    core.storage.commit(Batch(drops=given_up))
     core.lost()
     found = verify_store(core).findings if filled else []
     # What was under way as the copy was made belongs to nothing here.
     strays = [bytes.fromhex(one.row) for one in found if one.kind == "unaccounted"]
-    drops = sorted(filled.intersection(strays))
+    drops = sorted(filled.intersection(strays) | _of_none(core, filled))
+    count = len(filled) - len(drops)
     # A state that is kept below a floor may need values that bodies there hold: which ones, only
     # all of it together can tell. The next pruning drops those that it does not need.
     hurt = {bytes.fromhex(one.row)[1:7] for one in found if one.kind == "damage"}
     swaps = [(key, short, row) for key, short, row in trimmed if key[1:7] in hurt]
+    if not held(core, found):  # nothing is lost any more, also of the feed
+        newest = (rowkinds.feed(lane, core.lanes.end(lane)[0]) for lane in range(LANES))
+        drops += [key for key in newest if core.storage.get([key]) == [GAP]]
     if drops or swaps:
         core.storage.commit(Batch(drops=drops, swaps=swaps))
         core.lost()
-    return len(filled) - len(drops)
+    return count
+
+
+# Places of what is known to be lost, because the index of a damaged file named it: the newest
+# entries of timelines, and names of scopes. An empty row is put there, which is damaged like any
+# other: `verify` finds it, a copy heals it, a statement names it, and nobody writes in its place.
+# If the feed does not name those entries, it has lost as much: each lane goes on behind a gap.
+
+GAP = bytes(32)
+"""A row of the feed that names nothing."""
+LEFT_FREE = 1 << 20
+"""How many numbers of a lane may have been lost."""
+
+
+def held(core: Core, found: Iterable[Finding]) -> list[bytes]:
+    """Those rows among findings that stand in the place of lost ones."""
+    keys = [bytes.fromhex(row) for row in dict.fromkeys(one.row for one in found if one.row)]
+    rows = zip(keys, core.storage.get(keys) if keys else [], strict=True)
+    return sorted(key for key, row in rows if row == b"" and key[:1] in (b"D", b"E"))
+
+
+def hold(core: Core, gone: Sequence[bytes]) -> None:
+    """Hold the places of lost rows, of which these are the keys."""
+    storage, scopes = core.storage, {number for number, _ in numbered(core)}
+    feed = FeedHeads(core.lanes)
+    feed.look()
+    names = [key for key in gone if key[:1] == b"D" and rowkinds.state_of(key) == rowkinds.THERE]
+    puts = [(key, b"") for key in names if not any(at >= key for at, _ in core.newest(key[1:17]))]
+    unnamed = False
+    for key in gone:
+        if key[:1] == b"E":
+            number, line = rowkinds.scope_of(key), key[:9]
+            newest = storage.scan(line, rowkinds.after(line), limit=1, reverse=True)
+            if number in scopes and (not newest or newest[0][0] < key):
+                puts.append((key, b""))
+            named = feed.named(number, rowkinds.line_of(key))[0]
+            unnamed |= named < rowkinds.sequence_of(key)
+    if puts and unnamed:
+        ends = ((lane, core.lanes.end(lane)[0]) for lane in range(LANES))
+        puts += [(rowkinds.feed(lane, end + LEFT_FREE), GAP) for lane, end in ends if end]
+    if puts:
+        storage.commit(Batch(puts=puts))
+        core.lost()
 
 
 def set_aside(

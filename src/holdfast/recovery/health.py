@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import groupby
 from pathlib import Path
 
 from holdfast.agents.effect_records import EffectBook
@@ -27,6 +28,7 @@ from holdfast.recovery.records import FAILED, ROLLED_BACK, RUNNING, Records, eve
 from holdfast.recovery.setup.alerts import firing
 from holdfast.recovery.strategies import unreadable
 from holdfast.store.inner import (
+    NO_SIGNER,
     Finding,
     LineHandle,
     Report,
@@ -234,8 +236,9 @@ def _damaged(handle: LineHandle, what: str, *, known: bool = False) -> HealthCon
     if known or unreadable(handle) is not None:
         return _concern("damaged_state", scope, what, f"holdfast repair {scope}")
     step = (
-        f"holdfast repair {scope} --copy URL; if no copy of the store has it, its newest state is "
-        f"whole all the same: holdfast repair {scope} --accept-loss states the rest as lost"
+        f"holdfast repair {scope} --copy URL; if no copy of the store has it, its newest state can "
+        f"be read all the same: holdfast repair {scope} --accept-loss states the rest as lost"
+        + ("" if handle.core.signer is not None else f", once the signer is here: {NO_SIGNER}")
     )
     return _concern("damaged_past", scope, what, step)
 
@@ -252,9 +255,11 @@ def _of_store(store: StoreHandle, report: Report) -> Iterator[HealthConcern]:
     if report.unswept:
         what = f"{report.unswept} erases of scopes or subjects are not finished"
         yield _concern("unfinished_erase", "", what, "holdfast sweep; of a subject, erase it again")
-    for one in report.losses:  # what is answered, and stays true
+    for scope, losses in groupby(report.losses, lambda one: one.scope):
+        first, *more = (one.what for one in losses)  # what is answered, and stays true
+        what = f"lost, and answered: {first}" + (f" (and {len(more)} more)" if more else "")
         step = "nothing; `holdfast verify` names the entry that tells of it"
-        yield _concern("known_loss", one.scope, f"lost, and answered: {one.what}", step)
+        yield _concern("known_loss", scope, what, step)
     for alert in firing(store):
         yield _concern("alert", "", str(alert), "mend what it names; then it resolves")
     if dropped := store.core.meter.read().count("events", outcome="dropped"):

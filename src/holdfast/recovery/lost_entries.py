@@ -142,8 +142,8 @@ class Salvaged:
     """Keys that may lack what lost entries did to them."""
     changes: Counter[str] = field(default_factory=Counter)
     """How often entries that could be read changed each key."""
-    left_out: set[str] = field(default_factory=set)
-    """Keys of which a later change was left out."""
+    left_out: Counter[str] = field(default_factory=Counter)
+    """Keys of which later changes were left out, which rest on what is lost, and how many."""
 
     def __str__(self) -> str:
         text = self.of()
@@ -155,7 +155,11 @@ class Salvaged:
             return "nothing"
         entries = "entries" if len(self.lost) > 1 else "entry"
         text = f"what {entries} {some(map(str, self.lost))} did"
-        return f"{text} to {some(keys)}" if keys else text
+        text += f" to {some(keys)}" if keys else ""
+        more = [
+            f"{n} of {key}" for key, n in sorted(self.left_out.items()) if key in keys or not keys
+        ]
+        return f"{text}; later changes that rest on that: {some(more)}" if more else text
 
     def data(self) -> dict[str, Any]:
         """Plain data, kept as the result of a step: what the text names only some of."""
@@ -274,12 +278,12 @@ class Salvage:
         if code in (entries.SET, entries.DELETE):
             self._sure.add(key)
             self._doubtful.discard(key)
-            self.result.left_out.discard(key)
+            self.result.left_out.pop(key, None)
             return
         self._doubtful.add(key)
         if code != entries.APPEND:
             line.overlay[key] = old
-            self.result.left_out.add(key)
+            self.result.left_out[key] += 1
 
     def _grown(self, sequence: int, key: str, old: Slot | None) -> Slot:
         """A list kept as a tree, to append to: the entry that made it one is lost."""

@@ -54,7 +54,7 @@ HOMES = {
         "CHECKPOINT KEYED KINDS MERGE RESTORE Body Envelope shown split_row"
     ),
     "holdfast.store.journal.feed": "LANES Bell FeedHeads FeedItem Lanes items_of",
-    "holdfast.store.journal.floor": "Loss announced_floor loss_text",
+    "holdfast.store.journal.floor": "Loss announced_floor loss_text stated",
     "holdfast.store.journal.ledger": "Ledger leaves",
     "holdfast.store.journal.lifetime": (
         "KEEP LATEST READ Meta Terms check_class check_ttl read_meta terms_of"
@@ -71,7 +71,7 @@ HOMES = {
     "holdfast.store.proof.prove": "checkpoint_view",
     "holdfast.store.proof.schedule_cells": "ScheduleCells",
     "holdfast.store.proof.verify": "verify_store",
-    "holdfast.store.proof.verify_report": "Finding Report",
+    "holdfast.store.proof.verify_report": "Finding Report told_together",
     "holdfast.store.proof.verify_rows": "begun_at readable_timelines",
     "holdfast.store.read.change_block": "Exact ScopedChange exact put sensitive",
     "holdfast.store.read.cursor": "Cursor cursors",
@@ -105,7 +105,9 @@ HOMES = {
         "DEPENDS Held Need depends_in forget_rests held is_backup mark_key marked marks_of needs "
         "rest_on"
     ),
-    "holdfast.store.upkeep.losses": "STATED find_loss make_room newest_entry state_losses tell",
+    "holdfast.store.upkeep.losses": (
+        "NO_SIGNER STATED find_loss make_room newest_entry state_losses tell"
+    ),
     "holdfast.store.upkeep.prune": "prune_state",
 }
 __getattr__, __dir__ = lazy(__name__, HOMES, blocking=True)

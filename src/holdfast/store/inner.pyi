@@ -91,6 +91,7 @@ from holdfast.store.journal.feed import items_of as items_of
 from holdfast.store.journal.floor import Loss as Loss
 from holdfast.store.journal.floor import announced_floor as announced_floor
 from holdfast.store.journal.floor import loss_text as loss_text
+from holdfast.store.journal.floor import stated as stated
 from holdfast.store.journal.ledger import Ledger as Ledger
 from holdfast.store.journal.ledger import leaves as leaves
 from holdfast.store.journal.lifetime import KEEP as KEEP
@@ -138,6 +139,7 @@ from holdfast.store.proof.schedule_cells import ScheduleCells as ScheduleCells
 from holdfast.store.proof.verify import verify_store as verify_store
 from holdfast.store.proof.verify_report import Finding as Finding
 from holdfast.store.proof.verify_report import Report as Report
+from holdfast.store.proof.verify_report import told_together as told_together
 from holdfast.store.proof.verify_rows import begun_at as begun_at
 from holdfast.store.proof.verify_rows import readable_timelines as readable_timelines
 from holdfast.store.read.change_block import Exact as Exact
@@ -232,6 +234,7 @@ from holdfast.store.upkeep.holds import marked as marked
 from holdfast.store.upkeep.holds import marks_of as marks_of
 from holdfast.store.upkeep.holds import needs as needs
 from holdfast.store.upkeep.holds import rest_on as rest_on
+from holdfast.store.upkeep.losses import NO_SIGNER as NO_SIGNER
 from holdfast.store.upkeep.losses import STATED as STATED
 from holdfast.store.upkeep.losses import find_loss as find_loss
 from holdfast.store.upkeep.losses import make_room as make_room

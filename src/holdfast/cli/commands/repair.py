@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import click
@@ -16,12 +18,13 @@ from holdfast.cli.plain import plain
 from holdfast.cli.session import Session
 from holdfast.errors import HoldfastError, InvalidInputError, LeaseHeldError, RecoveryFailedError
 from holdfast.recovery.failure_kinds import found_failure, grouped
-from holdfast.recovery.heal import Healed, copies_of, fill, heal_all, healing
+from holdfast.recovery.heal import Healed, copies_of, fill, heal_all, healing, held, hold
 from holdfast.recovery.lost_entries import Tails
 from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import check_there, notices_scope, readable, recovered_agents
 from holdfast.recovery.recovery import Recovery
 from holdfast.recovery.report import RecoveryPlan, RecoveryReport
+from holdfast.recovery.strategies import check_state, unreadable
 from holdfast.replicas.compare import Judge
 from holdfast.seal.master_rotation import make_cell_again
 from holdfast.seal.ring import GENERATIONS
@@ -29,7 +32,17 @@ from holdfast.storage.contract import Batch
 from holdfast.storage.sqlite.engine import SqliteStorage
 from holdfast.storage.sqlite.guard import sync_folder, was_store
 from holdfast.storage.sqlite.rebuild import Mended, look, mend, mended_before
-from holdfast.store.inner import STATED, Finding, core_of, handle_of, state_losses
+from holdfast.store.inner import (
+    NO_SIGNER,
+    STATED,
+    Finding,
+    core_of,
+    handle_of,
+    numbered,
+    state_losses,
+    stated,
+    told_together,
+)
 from holdfast.store.names import rowkinds
 from holdfast.store.names.cells import cell_at
 from holdfast.store.names.scope import Scope
@@ -76,7 +89,7 @@ def doctor(session: Session, scope: str | None, budget: float, at_least: int) ->
 @command("repair [SCOPE] --copy --yes")
 @click.option("--budget", type=click.FloatRange(0), metavar="SECONDS", help="For finding damage.")
 @flag("--dry-run", "Show the plan, and do nothing.")
-@flag("--accept-loss", "State what of the past no copy has as lost.")
+@flag("--accept-loss", "State what no copy has as lost, and go on without it.")
 @flag("--confirm", "Remove old files, once nothing is damaged.")
 def repair(session: Session, /, scope: str | None, **given: Any) -> int:
     """Mend what is damaged, of a scope or of all: damaged keys from what is whole of their past.
@@ -91,8 +104,10 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
 
     What is damaged in the past alone, and in no copy, stays damaged. With --accept-loss a signed
     checkpoint states which rows that are: the newest state and all else stays, and `verify` tells
-    of them as known losses. A damaged row of a change's id is removed, if none of its entries is
-    left to make it again from: a change with that id would then be applied again.
+    of them as known losses. So it is with newest entries, and whole scopes, of which a damaged file
+    tells only that they were there: nothing is written in their place before. A damaged row of a
+    change's id is removed, if none of its entries is left to make it again from: a change with that
+    id would then be applied again.
 
     Exits with 1 if damage is left, be it in the past alone, and with 3 if none is known but
     --budget ended the search.
@@ -119,6 +134,9 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
         if files and not given["dry_run"]:
             damage.fill()
         damage.look(as_if_healed=given["dry_run"])
+        if damage.copies and damage.held and not files and not given["dry_run"]:
+            damage.fill()
+            damage.look()
         if damage.mendable and not given["dry_run"]:
             if not given["yes"]:
                 scopes = sorted({one.scope or "the store" for one in damage.found})
@@ -127,8 +145,9 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
                 show = None if session.json else (lambda: _say(session, damage))
                 session.confirm(f"Repair {names}?", refusal, show)
             damage.mend()
+        damage.judge()
         _say(session, damage)
-    if given["confirm"] and not damage.found and damage.complete:
+    if given["confirm"] and not (damage.found or damage.left) and damage.complete:
         mended = [os.path.realpath(path) + end for path in paths for end in ("", "-wal")]
         for old in filter(os.path.exists, [f"{path}.damaged" for path in mended]):
             os.remove(old)
@@ -182,12 +201,16 @@ def _keep_log(session: Session, path: str, log: str, yes: bool) -> bool:
     return os.path.exists(kept)
 
 
-_FEED, _CHANGE = b"F".hex(), b"I".hex()
+_FEED, _CHANGE, _NAME = b"F".hex(), b"I".hex(), b"D".hex()
 _AGAIN = "a change with that id would be applied again"
 _ELSE = "give a copy (--copy), or go back: holdfast restore {} CHECKPOINT --past-damage"
 _UNNAMED = rowkinds.ROW[b"E"].stray
 _MADE = [kind.key.hex() for kind in rowkinds.ROWS if kind.heal == rowkinds.DERIVED]
 """Kinds of rows some of which can be made again without a copy."""
+
+
+def _finding(key: bytes) -> Finding:
+    return Finding("damage", rowkinds.describe(key), "it is lost", "", (), key.hex())
 
 
 class _Damage:
@@ -208,6 +231,10 @@ class _Damage:
         """Those that rows can be healed from; the others may still have the state."""
         self.found: list[Finding] = []
         self.plans: list[RecoveryPlan] = []
+        self.held: set[str] = set()
+        """Rows in places of what is lost, whether that is stated or not."""
+        self.known: list[Finding] = []
+        """What is stated as lost: a copy may have it."""
         self.past: dict[str, list[Finding]] = {}
         """Damage of scopes whose newest state is whole, if it is to be stated as lost."""
         self.stated: list[str] = []
@@ -236,6 +263,12 @@ class _Damage:
         self.found, self.entries = report.findings, report.entries
         self.complete = self.complete and report.resume is None
         self.plans, self.left, self.past = [], [], {}
+        self.known = [
+            replace(_finding(bytes.fromhex(one.row)), scope=one.scope)
+            for one in report.losses
+            if one.row
+        ]
+        self.held = {key.hex() for key in held(core_of(self._store), self.found + self.known)}
         self.dropping = []
         for scope, mine in sorted(grouped(self.found).items(), reverse=True):
             if as_if_healed:
@@ -252,7 +285,7 @@ class _Damage:
         rows of a key, find out which one is whole."""
         storage = core_of(self._store).storage
         for copy in self.copies:
-            if any(one.kept for one in self.files):  # its index, which named rows, has lost some
+            if self.held or any(one.kept for one in self.files):  # an index may have lost names
                 self.taken += fill(core_of(self._store), copy)
             for key in self._gone_cells():
                 kind = rowkinds.cell_kind(key)
@@ -266,6 +299,7 @@ class _Damage:
             for key, older in file.older:
                 row = storage.get([key])[0] or b""
                 self._choose((key, row), (key, older))
+        hold(core_of(self._store), self._gone())
 
     def _choose(self, one: tuple[bytes, bytes], other: tuple[bytes, bytes]) -> None:
         """Put a row in place of another one, unless more is whole without that."""
@@ -289,7 +323,7 @@ class _Damage:
             judge = Judge(core, moment)
             rows = core.storage.get(keys) if keys else []
             there = dict(zip(keys, rows, strict=True))
-            return [key for key in keys if there[key] is None and not judge.may_go(key)]
+            return [key for key in keys if not there[key] and not judge.may_go(key)]
 
     def _gone_cells(self) -> list[bytes]:
         """The same of cells."""
@@ -301,33 +335,34 @@ class _Damage:
     def lost(self) -> list[str]:
         """The same for people."""
         older = [f"{self._named(key)}, one of two" for one in self.files for key, _ in one.older]
-        gone: list[list[bytes]] = []  # entries that follow each other are told of together
-        for key in self._gone():
-            last = gone[-1][-1] if gone else b""
-            follows = key[:1] == b"E" and key[:9] == last[:9]
-            if follows and rowkinds.sequence_of(key) == rowkinds.sequence_of(last) + 1:
-                gone[-1].append(key)
-            else:
-                gone.append([key])
-        rows = [
-            self._named(one[0]) + (f" to entry {rowkinds.sequence_of(one[-1])}" if one[1:] else "")
-            for one in gone
-        ]
+        rows = [self._named(*run) for run in rowkinds.runs(self._unstated())]
+        logs = [one.path for one in self.files if one.path.endswith("-wal")]
         return [
             *rows,
             *map(rowkinds.describe, self._gone_cells()),
             *older,
-            *(f"what stood behind damage in {o.path}" for o in self.files if o.path[-4:] == "-wal"),
+            *(f"what stood behind damage in {path}" for path in logs),
         ]
 
-    def _named(self, key: bytes) -> str:
-        """A row, with the name of its scope if that can be told."""
-        kind, number = rowkinds.row_kind(key), int.from_bytes(key[1 : 1 + rowkinds.SCOPE], "big")
-        name = ""
+    def _unstated(self) -> list[bytes]:
+        """Keys of lost rows that no statement names."""
+        gone = self._gone()
+        core, said = core_of(self._store), set[bytes]()
+        for _, at in numbered(core) if gone else ():
+            with suppress(HoldfastError, ValueError):  # erased, or damaged: it states nothing
+                ledger = core.ledger_of(at, core.storage.get([at])[0] or b"")
+                said.update(key for _, key in stated(ledger))
+        return [key for key in gone if key not in said]
+
+    def _named(self, *run: bytes) -> str:
+        """Rows that follow each other, with the name of their scope if that can be told."""
+        kind, text = rowkinds.row_kind(run[0]), rowkinds.describe_run([*run])
+        if kind is None or not kind.is_scoped:
+            return f"the name of a scope: {text}" if run[0][:1] == b"D" else text
+        names: dict[int, str] = {}
         with suppress(HoldfastError):  # the directory may be what is damaged
-            if kind is not None and kind.is_scoped:
-                name = core_of(self._store).numbers.scopes([number]).get(number, "")
-        return f"{name}: {rowkinds.describe(key)}" if name else rowkinds.describe(key)
+            names = core_of(self._store).numbers.scopes([rowkinds.scope_of(run[0])])
+        return f"{next(iter(names.values()), 'of a scope whose name is not known')}: {text}"
 
     def _plan_store(self, mine: list[Finding]) -> None:
         """What to do about findings that belong to no scope."""
@@ -336,14 +371,11 @@ class _Damage:
         self.dropping = [o for o in mine if self._accept and o.row[:2] == _CHANGE]
         mine = [one for one in mine if one not in leases and one not in self.dropping]
         if mine:
-            feed = [one for one in mine if self._accept and one.row[:2] == _FEED]
+            feed = [one for one in mine if self._accept and self._statable(one)]
             if feed:
                 # Any scope can tell of the feed. One whose newest entries it does not name any
                 # more has to: the feed names what tells of it, and so all before that.
-                homes = [*self.past]
-                with suppress(HoldfastError):  # the directory may be damaged
-                    homes = homes or [str(one.scope) for one in self._store.scopes(limit=1).items]
-                for home in homes:
+                for home in [*self.past] or self._home():
                     self.past.setdefault(home, []).extend(feed)
             mine = [one for one in mine if not feed or not self.past or one not in feed]
         if mine:
@@ -352,20 +384,41 @@ class _Damage:
                 self.left.append(f"{places}: only the newest ring (PATH.keys) helps")
                 return
             given = "none of the copies given has it whole" if self.copies else "--copy"
-            also = "; --accept-loss states it as lost" if mine[0].row[:2] == _FEED else ""
+            also = f"; {self._state_it}" if self._statable(mine[0]) else ""
             if mine[0].row[:2] == _CHANGE:
                 also = f"; --accept-loss removes it: {_AGAIN}"
             self.left.append(f"{places}: only a whole copy of the store helps ({given}){also}")
 
     @property
+    def _state_it(self) -> str:
+        if core_of(self._store).signer is None:
+            return f"it cannot be stated as lost before the signer is here: {NO_SIGNER}"
+        return "--accept-loss states it as lost"
+
+    def _statable(self, one: Finding) -> bool:
+        """Whether what belongs to no scope can be stated in any: of the feed, or a lost scope."""
+        of_scope = bytes.fromhex(one.row[:2]) in rowkinds.OF_SCOPE
+        stray = bool(one.row) and one.kind == "unaccounted"
+        return one.row[:2] == _FEED or one.row in self.held or of_scope or stray
+
+    def _home(self) -> list[str]:
+        """A scope that can make a statement, if there is one."""
+        core = core_of(self._store)
+        names = core.numbers.scopes(number for number, _ in numbered(core))
+        scopes = map(self._store.scope, names.values())
+        return [
+            *islice((str(one.scope) for one in scopes if unreadable(handle_of(one)) is None), 1)
+        ]
+
+    @property
     def mendable(self) -> bool:
         """Whether there is something to do."""
         made = self.dropping or any(one.row[:2] in _MADE for one in self.found)
-        return bool(self.plans or self.past or self.leases or made or (self.copies and self.found))
+        made = made or (self._accept and bool(self._unstated()))
+        found = self.copies and (self.found or self.known)
+        return bool(self.plans or self.past or self.leases or made or found)
 
     def _plan(self, scope: str, found: list[Finding]) -> None:
-        from holdfast.recovery.strategies import unreadable
-
         given = "none of those given has it whole" if self.copies else "--copy"
         state = self._store.scope(scope)
         tail = Tails(handle_of(self._store)).lost(state.scope)
@@ -377,9 +430,15 @@ class _Damage:
                 self.past[scope] = found
                 return
             self.left.append(
-                f"{scope}: its newest state is whole, its past is not: {places}; a copy of the "
-                f"store that still has it heals it ({given}); if there is none, --accept-loss "
-                "states it as lost, and all else stays"
+                f"{scope}: its newest state can be read, its past cannot: {places}; a copy of the "
+                f"store that still has it heals it ({given}); if there is none, {self._state_it}; "
+                "all else stays"
+            )
+            return
+        if not self._accept and any(one.row in self.held for one in found):
+            self.left.append(
+                f"{scope}: its newest entries are lost, and nothing is written to it: give a copy "
+                f"({given}); if there is none, {self._state_it}; then it goes on from those before"
             )
             return
         failure = found_failure(found)
@@ -393,7 +452,8 @@ class _Damage:
     def mend(self) -> None:
         """Heal what can be, which loses nothing but names of timelines; then do what plans say, and
         look at what is left."""
-        while done := heal_all(handle_of(self._store), self.found, self.copies)[1]:
+        store = handle_of(self._store)
+        while done := heal_all(store, self.found + self.known, self.copies)[1]:
             self.healed += done
             self.look()
         self._take()
@@ -417,20 +477,70 @@ class _Damage:
         if self.dropping:
             self.look()
             self.left += [f"{one.place}: it is still damaged" for one in self.dropping]
+        lost = [key for key in self._unstated() if key.hex() not in self.held]
+        for home in islice([*self.past] or self._home(), 1 if self._accept and lost else 0):
+            self.past.setdefault(home, []).extend(map(_finding, lost))
         if self.past:
             for scope, mine in self.past.items():
                 # What the feed does not name any more is here; what is written behind it is named.
                 mine = [one for one in mine if one.message != _UNNAMED] or mine
                 rows = [(one.kind, bytes.fromhex(one.row)) for one in mine]
+                # What was written behind a lost entry cannot follow from it, also if that is
+                # healed later.
+                ends = [key for _, key in rows if key[:1] == b"E" and key.hex() in self.held]
+                behind = (rowkinds.entry(key[:9], rowkinds.sequence_of(key) + 1) for key in ends)
+                rows += [("chain", key) for key in behind if key.hex() not in self.held]
                 handle = handle_of(self._store.scope(scope))
                 made = state_losses(handle, rows, "damaged, and in no copy")
-                said = "; ".join(dict.fromkeys(f"{one.place}: {one.message}" for one in mine))
+                lines = (line.partition(": ")[2] for line in told_together(mine))
+                said = "; ".join(line.removeprefix(f"{scope}: ") for line in lines)
                 self.stated.append(f"{scope}: {', '.join(made)} states as lost: {said}")
+                core = core_of(self._store)
+                forks = [name for _, name, *_ in core.timelines(core.ledger(handle.scope))]
+                self.stated += [
+                    f"{scope}: timeline {name} cannot be read: to go on with it as main was: "
+                    f"holdfast restore {scope} {made[-1]} --timeline {name} --past-damage"
+                    for name in forks
+                    if unreadable(handle.on(name)) is not None
+                ]
+            self._give_up_names()
             self.look()
             self.left += [f"{scope}: it is still damaged" for scope in self.past]
         damaged = [one for one in self.plans if str(one.agent) not in failed]
         self.left += [*failed.values(), *(f"{one.agent}: it is still damaged" for one in damaged)]
         self.found, self.plans, self.leases = found, plans, leases  # what was, for who reads of it
+
+    def again(self) -> list[str]:
+        """How to go back to states that recoveries did without, and that are whole again."""
+        lines = []
+        store, healed = handle_of(self._store), {one.scope for one in self.healed}
+        for agent in recovered_agents(store):
+            state = self._store.scope(str(agent))
+            for one in self._recovery.reports(agent, 1):
+                if (agent in healed or self.taken) and one.success and one.lost != "nothing":
+                    with suppress(HoldfastError):  # not all of it is whole again
+                        last = state.log(until=one.started_at, limit=1)[0].sequence
+                        check_state(handle_of(state), "main", last)
+                        way = f"holdfast restore {agent} main@{last}"
+                        lines.append(f"{agent}: what it had before its recovery is whole: {way}")
+        return lines
+
+    def judge(self) -> None:
+        """All is not well while something is lost and nothing says so."""
+        if not self.left and (lost := self._unstated()):
+            self.left.append(
+                f"{len(lost)} rows are lost: give a copy that has them (--copy); if there is none, "
+                + self._state_it
+            )
+
+    def _give_up_names(self) -> None:
+        """Let a scope be made under a name whose scope is stated as lost."""
+        core = core_of(self._store)
+        for row in (row for row in self.held if row[:2] == _NAME):
+            key = rowkinds.deletion(bytes.fromhex(row))
+            plain = core.codec.encode([0, core.clock.claimed(), 0])
+            if core.storage.get([key]) == [None]:
+                core.leases.commit(Batch(puts=[(key, core.seal_row(key, plain))]))
 
     def _take(self) -> None:
         """Take rows of the store itself that copies have otherwise, where that leaves less damage:
@@ -472,6 +582,7 @@ def _say(session: Session, damage: _Damage) -> None:
         how = "made again" if one.copy is None else "healed from a copy"
         lost = f"; lost: {one.lost}" if one.lost else ""
         lines.append(f"{one.scope or 'store'}: {how}: {one.place}{lost}")
+    lines += damage.again()
     rows = damage.healing.items()
     lines += [f"{scope or 'store'}: {count} rows would be healed" for scope, count in rows]
     if damage.leases:

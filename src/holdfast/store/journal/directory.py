@@ -214,8 +214,8 @@ class Directory:
         try:
             return self._seal.open(self._ad(key), row)
         except DamagedRecordError as error:  # the seal does not know what it opens: it is said here
-            place = rowkinds.describe(key)
-            raise DamagedRecordError(f"{place}: {error}", place) from None
+            place, why = rowkinds.describe(key), str(error) if row else rowkinds.HELD
+            raise DamagedRecordError(f"{place}: {why}", place) from None
 
     def tag(self, label: bytes, text: str) -> bytes:
         """16 bytes that stand for a name in row keys; keyed in an encrypted store."""
@@ -617,7 +617,8 @@ def _numbered(
     """Number, key and row of every scope, or of those that bore a name; not of rows seen before."""
     prefix = b"D" + (core.tag(b"directory", str(scope)) if scope is not None else b"")
     for key, row in each(core.storage.scan, prefix, rowkinds.after(prefix)):
-        if key not in seen and (number := _number_in(core, key, row)) is not None:
+        # A held place says which name is lost, and no number.
+        if row and key not in seen and (number := _number_in(core, key, row)) is not None:
             yield number, key, row
 
 

@@ -33,6 +33,7 @@ from msgspec.structs import astuple
 
 from holdfast.errors import DamagedRecordError
 from holdfast.seal.sealer import read_varint, write_varint
+from holdfast.store.names import rowkinds
 from holdfast.store.names.cause import Cause
 
 FORMAT = 1
@@ -154,7 +155,7 @@ NO_STATEMENT = b"\1\0"
 def split_row(row: bytes) -> tuple[Envelope, bytes]:
     """Envelope and sealed body of an entry's row."""
     if len(row) < CLEAR:
-        raise DamagedRecordError("an entry's row is too short")
+        raise DamagedRecordError("an entry's row is too short" if row else rowkinds.HELD)
     if row[0] != FORMAT:
         raise DamagedRecordError(f"it says that it has format {row[0]}; there is only {FORMAT}")
     if row[1] > 1:

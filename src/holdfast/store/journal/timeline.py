@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from operator import itemgetter
 from typing import Any, Self, TypeVar
@@ -215,9 +216,9 @@ class Timeline:
         high = rows.after(self.prefix)
         for key, row in each(self.ledger.storage.scan, self.prefix, high, limit=200, reverse=True):
             if self.sequence == self.ledger.before:
-                envelope = self.ledger.envelope(key, row)
-                self.sequence = rows.sequence_of(key)
-                self.head = self.ledger.entry_hash(key, envelope.data)
+                self.sequence, self.head = rows.sequence_of(key), bytes(32)
+                with suppress(DamagedRecordError):  # what follows a lost one names no hash
+                    self.head = self.ledger.entry_hash(key, self.ledger.envelope(key, row).data)
             if row[1:2] == b"\1":
                 self.checkpoint = rows.sequence_of(key)
                 break

@@ -11,6 +11,7 @@ finished, a pin stands for them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from holdfast.errors import DamagedRecordError
@@ -22,6 +23,8 @@ UPLOADS = (1 << 16) - 1
 """The line of values that are written ahead; timelines have lower numbers."""
 MOST_SIGNATURES = 64
 """Beside one checkpoint."""
+HELD = "it is lost, and nothing is written in its place"
+"""What is said of an empty row, which is put where one is known to be lost."""
 BLOCK = 256
 """Entries of a timeline that share one row for a correlation."""
 
@@ -377,6 +380,24 @@ def describe(key: bytes) -> str:
         told += _told(name, rest[:size], upload=line_of(key) == UPLOADS and kind.is_lined)
         rest = rest[size:]
     return f"{kind.name} ({', '.join(told)})" if told else kind.name
+
+
+def runs(keys: Iterable[bytes]) -> list[list[bytes]]:
+    """Keys, in the order given, those together that follow each other by number."""
+    found: list[list[bytes]] = []
+    for key in keys:
+        last = found[-1][-1] if found else b""
+        if len(key) == len(last) and int.from_bytes(key, "big") == int.from_bytes(last, "big") + 1:
+            found[-1].append(key)
+        else:
+            found.append([key])
+    return found
+
+
+def describe_run(run: list[bytes]) -> str:
+    """Such keys for people."""
+    end = describe(run[-1]).rstrip(")").rpartition(", ")[2]
+    return describe(run[0]) + (f" to {end}" if run[1:] else "")
 
 
 def _told(name: str, field: bytes, *, upload: bool) -> list[str]:

@@ -138,7 +138,8 @@ class _Run(Verification):
                 for number in sorted(self.feed.lines):
                     if not self.directory.knows(number):
                         message = "the feed names a scope that is not in the directory"
-                        self.find("feed", f"scope {number:x}", message)
+                        key = rowkinds.line(b"T", number, 0)
+                        self.find("feed", f"scope {number:x}", message, row=key)
             # Checks of what belongs to the store as a whole.
             checks: list[Callable[[Verification], None]]
             checks = [check_kinds, check_cells, check_subjects]
@@ -245,7 +246,7 @@ class _Run(Verification):
                 self.report.findings.append(one)
                 continue
             place, what = rowkinds.describe(rowkinds.entry(line, at)), f"{one.place}: {one.message}"
-            self.report.losses.append(KnownLoss(one.scope, place, what))
+            self.report.losses.append(KnownLoss(one.scope, place, what, one.row))
 
     def _forget(self, before: Report) -> None:
         """What was found since means nothing."""

@@ -544,8 +544,11 @@ class LineCheck:
             page = self.storage.scan(low, rows.after(line), limit=1000, reverse=True)
             # Asked behind the scan: it names all that was there.
             newest = self.check.feed.newest(ledger.number, number) if page else 0
-            for key, _ in reversed(page):
+            for key, row in reversed(page):
                 sequence = rows.sequence_of(key)
+                if kind == b"E" and not row:
+                    self.find("damage", key, rows.HELD)
+                    continue
                 said = sequence >= first or rows.of_base(key) or self._announced(sequence)
                 if len(key) != rows.LENGTHS[kind] or sequence > newest or not said:
                     found = "feed" if kind == b"E" else "unaccounted"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -19,6 +20,8 @@ DAMAGE = (StateIntegrityError, FormatError, KeyMissingError, PrunedError)
 """What a damaged row leads to: its format or key epoch may be what was hit, or it was pruned while
 it was looked at, and then the scope is looked at again. A storage that cannot serve, or a key that
 was retired, is no damage, and stops the check."""
+PLACES = 10
+"""Of which a text says the same."""
 NAMED = 10
 """Keys that the text of a finding names; it has all of them as data."""
 
@@ -47,10 +50,41 @@ class KnownLoss:
     place: str
     """The entry that tells of it."""
     what: str
+    row: str = ""
+    """The key of the row in storage, in hexadecimal, where that is stated of one row."""
 
     def __str__(self) -> str:
-        scope = f"{self.scope}: " if self.scope else ""
-        return f"known to be lost: {scope}{self.what}, as {self.place} tells"
+        return "".join(told_together([self]))
+
+
+def told_together(found: Iterable[Finding | KnownLoss]) -> list[str]:
+    """Lines for people: what is said of several places is told of those that follow each other in
+    storage at once, and at most `PLACES` times."""
+    lines: list[str] = []
+    for (before, behind), those in groupby(map(_parts, found), lambda parts: parts[::3]):
+        same = list(those)
+        runs = rowkinds.runs(bytes.fromhex(row) for _, _, row, _ in same if row)
+        places = [rowkinds.describe_run(run) for run in runs]
+        places += dict.fromkeys(place for _, place, row, _ in same if not row)
+        lines += [before + place + behind for place in places[:PLACES]]
+        if places[PLACES:]:
+            lines.append(f"{before}{len(places) - PLACES} places more{behind}")
+    return lines
+
+
+def _parts(one: Finding | KnownLoss) -> tuple[str, str, str, str]:
+    """What is said before the place, the place, its row, and what is said behind it."""
+    scope = f"{one.scope}: " if one.scope else ""
+    if isinstance(one, KnownLoss):
+        row, place = one.row, rowkinds.describe(bytes.fromhex(one.row))
+        if not row or not one.what.startswith(place):
+            row = place = ""
+        what = one.what.removeprefix(place)
+        return f"known to be lost: {scope}", place, row, f"{what}, as {one.place} tells"
+    if one.kind == "storage":  # the engine's own words name the place
+        return "storage: ", f"{one.place}: {one.message}", "", ""
+    keys = f" (keys: {', '.join(one.keys)})" if one.keys else ""
+    return f"{one.kind}: {scope}", one.place, one.row, f": {one.message}{keys}"
 
 
 @dataclass(slots=True)
@@ -116,11 +150,7 @@ class Report:
         lines = [looked, *(f"{count} {text}" for count, text in noted if count)]
         if self.trust:
             lines.append(self.trust)
-        lines += map(str, self.losses)
-        for one in self.findings:
-            scope = f"{one.scope}: " if one.scope else ""
-            keys = f" (keys: {', '.join(one.keys)})" if one.keys else ""
-            lines.append(f"{one.kind}: {scope}{one.place}: {one.message}{keys}")
+        lines += told_together(self.losses) + told_together(self.findings)
         if self.findings:
             lines.append(f"{len(self.findings)} findings")
         if self.resume:

@@ -231,8 +231,8 @@ def check_cells(check: Verification) -> None:
                 odd.append(key)
             elif not kind.copied and scoped:  # a pin; also of scopes that are still to be made
                 check.report.unfinished += rowkinds.scope_of(key) not in scopes
-            elif scoped and not knows(rowkinds.scope_of(key)):
-                odd.append(key)
+            elif scoped and not knows(rowkinds.scope_of(key)):  # it can be lost with its scope
+                check.row("unaccounted", key, "nothing accounts for this cell")
     for key in odd:
         check.stray(key, "cell")
     _schedules(check)
@@ -391,7 +391,7 @@ class DirectoryCheck:
         if self.is_known(number):
             return
         if number not in self.erased:
-            self._check.find("unaccounted", rowkinds.describe(key), message)
+            self._check.row("unaccounted", key, message)
         elif not self._is_unswept(self.erased[number]):
             self._left(self.erased[number], key)
 

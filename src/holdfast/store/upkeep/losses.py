@@ -183,6 +183,10 @@ def tell(handle: LineHandle, reason: str) -> Loss | None:
 
 MOST_STATED = 1000
 """Rows that one statement names."""
+NO_SIGNER = (
+    "give it (signer=, --signer), or put its file back from a copy of the store's files; a store "
+    "has one signer for good"
+)
 STATED = frozenset(("damage", "chain", "root", "signature", "unaccounted"))
 """Kinds of findings that can be stated; what the feed names and is missing is told (`tell`)."""
 
@@ -195,8 +199,7 @@ def state_losses(handle: LineHandle, found: Iterable[tuple[str, bytes]], reason:
     ledger = handle.history.points.line().ledger
     if handle.core.signer is None:
         raise InvalidInputError(
-            f"{handle.scope}: a statement of loss is signed, and the signer is not here: give it "
-            "(signer=, --signer)"
+            f"{handle.scope}: a statement of loss is signed, the signer is not here: {NO_SIGNER}"
         )
     rows = dict.fromkeys(found)
     prints = zip(rows, ledger.storage.get([key for _, key in rows]), strict=True)
