@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import apsw
 import pytest
-from cli_kit import Cli, Result
+from cli_kit import PROGRAM, Cli, Result
 
 from holdfast import sync
-from holdfast.errors import ChangeIdError
+from holdfast.errors import ChangeIdError, DamagedStorageError
 from holdfast.storage.sqlite.files import PAGE
 from holdfast.store.inner import core_of
 
@@ -257,6 +260,49 @@ def test_of_a_file_that_was_cut_off_a_copy_gives_back_all(size: int, cli: Cli, s
     assert cli("repair --dry-run --copy copy.db").code == 1
     done = cli("repair --yes --copy copy.db")
     assert done.code == 0, done
+    assert truth.items() <= rows_of_table().items()
+    whole(cli)
+
+
+KILLED = """
+import os, signal, sys
+from holdfast.cli.main import main
+from holdfast.recovery import heal
+from holdfast.storage.sqlite.engine import SqliteStorage
+real, heal.TOGETHER = SqliteStorage.commit, 5
+
+def commit(self, batch):
+    real(self, batch)
+    if len(batch.puts) == 5:  # some rows of the copy are there
+        print(os.system(sys.argv.pop()), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+SqliteStorage.commit = commit
+main(["repair", "--yes", "--copy", "copy.db"])
+"""
+
+
+def test_nobody_opens_a_file_before_copies_have_given_their_rows(cli: Cli, store: Path) -> None:
+    """Neither as long as that lasts, nor after it was killed: agents would go on in an older state,
+    and what they write would stand in the place of what the copy has."""
+    truth = rows_of_table()
+    os.truncate(STORE, 12 * PAGE)
+    write = shlex.join([*PROGRAM, "key", "set", "agent:one", "count", "7"]) + " 2>refused"
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, write], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (-9, f"{6 << 8}\n"), done.stderr
+    for words in ("key get agent:one count", "key set agent:one count 7", "verify", "doctor"):
+        refused = cli(words)
+        assert refused.code == 6
+        assert f"holdfast --store {store.resolve()} repair` again, with the same" in refused.err
+    assert refused.err == Path("refused").read_text()
+    with pytest.raises(DamagedStorageError):
+        sync.open(f"sqlite:{STORE}", key=os.environ.get("HOLDFAST_KEY"), read_only=True)
+    assert cli("repair --dry-run").code == 1
+    again = cli("repair --yes --copy copy.db")
+    assert again.code == 0, again
+    assert "lost: nothing" in again.out
     assert truth.items() <= rows_of_table().items()
     whole(cli)
 

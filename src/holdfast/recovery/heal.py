@@ -532,10 +532,15 @@ def copies_of(core: Core, stores: Sequence[Any]) -> list[Core]:
     return [core_of(one) for one in stores if core_of(one).lineage == core.lineage]
 
 
+TOGETHER = 100
+"""Rows of a copy that are put in at once."""
+
+
 def fill(core: Core, copy: Core) -> int:
     """Take from a copy all rows that are not here, unless the store says itself that they went; how
     many that were. For a store whose file has lost rows that nothing names any more."""
     filled: set[bytes] = set()
+    puts: list[tuple[bytes, bytes]] = []
     trimmed: list[tuple[bytes, bytes, bytes]] = []
     with core.storage.moment() as mine, copy.storage.moment() as theirs:
         judge, judge_of_copy = Judge(core, mine), Judge(copy, theirs)
@@ -548,8 +553,12 @@ def fill(core: Core, copy: Core) -> int:
                     if rowkinds.sequence_of(key) <= floor.sequence:  # its body may be pruned here
                         trimmed.append((key, entry.split_row(row)[0].data, row))
                         row = trimmed[-1][1]
-                core.storage.commit(Batch(puts=[(key, row)]))
+                puts.append((key, row))
                 filled.add(key)
+                if len(puts) >= TOGETHER:  # each commit tries in vain to shorten the log
+                    core.storage.commit(Batch(puts=puts))
+                    puts = []
+    core.storage.commit(Batch(puts=puts))
     core.lost()
     found = verify_store(core).findings if filled else []
     # What was under way as the copy was made belongs to nothing here.

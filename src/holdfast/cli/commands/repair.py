@@ -95,7 +95,7 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
     paths = [session.path, f"{session.path}.keys"] if session.is_file else []
     with ExitStack() as stack:
         copies = stack.enter_context(session.copies(given["copies"]))
-        files = _mend_files(session, paths, copies, **given)
+        files = _mend_files(session, stack, paths, copies, **given)
         if files is None:
             return 1
         store = stack.enter_context(session.reading() if given["dry_run"] else session.writing())
@@ -122,13 +122,26 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
 
 
 def _mend_files(
-    session: Session, paths: list[str], stores: list[Store], dry_run: bool, yes: bool, **_: Any
+    session: Session,
+    stack: ExitStack,
+    paths: list[str],
+    stores: list[Store],
+    dry_run: bool,
+    yes: bool,
+    **_: Any,
 ) -> list[Mended] | None:
     """Mend files whose own structure is damaged, before the store is opened; None if they are only
-    to be looked at. One that was mended before is told of again, until its old file is removed."""
+    to be looked at. Until the stack is left, nobody else opens them. One that was mended before is
+    told of again, until its old file is removed."""
     done: list[Mended] = []
-    for path in filter(os.path.isfile, paths):
-        if not (os.path.getsize(path) or was_store(path)) or not (found := look(path)):
+    storages = [core_of(one).storage for one in stores]
+    meta = next((row for one in storages if (row := one.get([META])[0])), b"")
+    for path in paths:
+        main = path == session.path  # which can come from a copy as a whole
+        if not os.path.isfile(path) and not (main and meta and was_store(path)):
+            continue
+        there = was_store(path) or os.path.getsize(path)
+        if not (found := look(path) if there else []):
             done += [before] if (before := mended_before(path)) is not None else []
             continue
         if dry_run:
@@ -139,9 +152,7 @@ def _mend_files(
             refusal = f"the file {path} itself would be mended, and the old one kept: add --yes"
             session.confirm(f"Mend the file {path} itself? The old one is kept.", refusal)
         # Without the row that says what it is, the new file is no store that rows could go into.
-        storages = [core_of(one).storage for one in stores if path == session.path]
-        spare = [(META, row) for one in storages for row in one.get([META]) if row is not None]
-        done.append(mend(path, spare[:1]))
+        done.append(stack.enter_context(mend(path, {META: meta} if main else {})))
     return done
 
 

@@ -49,6 +49,10 @@ if sys.platform != "win32":
 PAGE = 8192
 APPLICATION_ID = 0x486F6C64
 FORMAT = 1
+UNFINISHED = 0x6D656E64
+"""In place of the format's number: made anew, and copies have yet to give their rows."""
+NEWEST = 99
+"""A format that may come to be; a number above is damage."""
 BUSY_SECONDS = 10.0
 """How long a call waits for another program before it gives up."""
 RETRY_SECONDS = 0.0003
@@ -70,6 +74,8 @@ _COPY = 1 << 20
 Identity = tuple[int, int]
 OPEN: Counter[Identity] = Counter()
 """Databases that this process has open, by device and inode."""
+ALONE: set[str] = set()
+"""Paths of those that this process mends: it holds their lock, and nobody else opens them."""
 
 
 def identity(path: str) -> Identity | None:
@@ -219,8 +225,8 @@ def not_a_store(path: str) -> NotAStoreError:
 
 
 def was_store(path: str) -> bool:
-    """Whether a store was opened at the path before: its lock stays with it."""
-    return os.path.exists(path + ".lock")
+    """Whether a store was at the path before: its lock, its signer or its ring are still there."""
+    return any(os.path.exists(path + end) for end in (".lock", ".sign", ".keys"))
 
 
 def frozen(path: str) -> bool:
@@ -239,16 +245,23 @@ def half_made(path: str) -> bool:
 
 
 def check_format(path: str, application: int, format_number: int) -> None:
-    """Refuse another program's database and a newer format."""
+    """Refuse another program's database, a newer format, and what is not mended yet."""
     if application != APPLICATION_ID:
         raise NotAStoreError(f"{path!r} is a database of another program; name another file")
-    if format_number > FORMAT:
+    if format_number == UNFINISHED and path not in ALONE:
+        raise DamagedStorageError(
+            f"the repair of {path!r} has not ended, and not all of its rows are there: wait for "
+            f"it; if it was cut short, run `holdfast --store {shlex.quote(path)} repair` again, "
+            "with the same --copy",
+            place=path,
+        )
+    if FORMAT < format_number <= NEWEST:
         raise NewerFormatError(
             f"{path!r} has format {format_number}, this version knows up to {FORMAT}; "
             "update holdfast"
         )
-    if format_number < FORMAT:
-        raise NotAStoreError(f"{path!r} has no valid format number; restore it from a backup")
+    if format_number not in (FORMAT, UNFINISHED):
+        raise damaged(path)
 
 
 def foreign(path: str, name: str) -> ForeignSchemaError:
@@ -293,15 +306,17 @@ class StoreLock:
         where there is no lock, `prepare(False)`.
 
         Our own connections are opened after this returns: turning the exclusive lock into a
-        shared one has a gap, in which another process may prepare once more.
+        shared one has a gap, in which another process may prepare once more. Who mends the file
+        has the lock already, and keeps it.
         """
         deadline = time.monotonic() + BUSY_SECONDS
+        mine = self._path.removesuffix(".lock") in ALONE
         while True:
             if self._fd < 0:
                 prepare(False)
-            elif self._try(exclusive=True):
+            elif mine or self._try(exclusive=True):
                 prepare(True)
-            if self._try(exclusive=False) and ready():
+            if (mine or self._try(exclusive=False)) and ready():
                 return
             if time.monotonic() > deadline:
                 raise StoreLockedError(
@@ -320,6 +335,10 @@ class StoreLock:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def keep(self) -> bool:
+        """Hold it exclusively from now on; False if others have it."""
+        return self._try(exclusive=True)
 
     def _try(self, *, exclusive: bool) -> bool:
         if sys.platform != "win32" and self._fd >= 0:

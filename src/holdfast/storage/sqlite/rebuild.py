@@ -20,12 +20,13 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import TypeVar
 
 import apsw
 
@@ -43,7 +44,10 @@ JOIN records AS t NOT INDEXED ON t.rowid = i.rowid WHERE i.k >= x'' AND t.k IS N
 _BEGIN = guard.MAGIC + PAGE.to_bytes(2, "big")
 """How each file begins; else SQLite may take its log for another's, and remove it."""
 _MAPS = PAGE // 5 + 1  # each so many pages there is one that maps others
+_ROOTS = {3: ("records", False), 4: ("records", True), 5: ("cells", False), 6: ("cells", True)}
+"""Where each table, and its index, begins: in every file, for all are made in the same way."""
 _COUNT = "SELECT count(*) FROM sqlite_schema"
+_HAS = "SELECT count(*) FROM records WHERE k=?"
 _LOCK = threading.Lock()
 """A fork waits for it: no thread is inside SQLite, or writes the file, then."""
 _T = TypeVar("_T")
@@ -56,6 +60,8 @@ class Mended:
     path: str
     kept: str = ""
     """Where the old file is, if a new one took its place."""
+    before: bool = False
+    """Whether that was an earlier time."""
     rows: int = 0
     lost: list[bytes] = field(default_factory=list)
     """Keys of records that the index names and no page has."""
@@ -70,12 +76,30 @@ class Mended:
     cannot be told."""
 
 
-def look(path: str) -> list[str]:
-    """What is wrong with a store's file, also if it cannot be opened; another file is refused."""
+def _is_ours(page: bytes) -> bool:
+    number = guard.APPLICATION_ID.to_bytes(4, "big")
+    return page[68:72] == number or any(sql.encode() in page for sql in files.TABLES.values())
+
+
+def _has_rows(path: str) -> bool:
+    """Whether any page holds rows that look like ours; the first one says nothing any more."""
     with open(path, "rb") as file:
-        page, number = file.read(PAGE), guard.APPLICATION_ID.to_bytes(4, "big")
-    ours = page[68:72] == number or any(sql.encode() in page for sql in files.TABLES.values())
-    if not ours and not guard.was_store(path):
+        pages = iter(partial(file.read, PAGE), b"")
+        return any(Salvage(iter((b"", b"", page))).any for page in pages if page[0] == 13)
+
+
+def look(path: str) -> list[str]:
+    """What is wrong with a store's file, also if it cannot be opened, or is gone, and what lies
+    beside it shows that it was there; another file is refused."""
+    page = b""
+    if os.path.exists(path):
+        with open(path, "rb") as file:
+            page = file.read(PAGE)
+    # A header that is whole says whose it is; noise in its place does not.
+    if not _is_ours(page) and (
+        (len(page) >= 100 and page.startswith(guard.MAGIC))
+        or not (guard.was_store(path) or _has_rows(path))
+    ):
         raise guard.not_a_store(path)
     if len(page) < PAGE:
         return ["the file was cut off"]
@@ -86,56 +110,88 @@ def look(path: str) -> list[str]:
         connection = files.connect(path, _patience, write=False)
         try:
             files.check_schema(connection, path)
-        except (errors.ForeignSchemaError, errors.NotAStoreError, apsw.Error) as error:
+        except (errors.FormatError, errors.DamagedStorageError, apsw.Error) as error:
             foreign = isinstance(error, errors.ForeignSchemaError)
-            if foreign and connection.execute(_COUNT).get > len(files.SCHEMA):
-                raise  # somebody added something
+            added = foreign and connection.execute(_COUNT).get > len(files.SCHEMA)
+            if added or isinstance(error, errors.NewerFormatError):
+                raise
             return [str(error)]
         finally:
             connection.close()
     return files.check(path, _patience)
 
 
-def mend(path: str, spare: Sequence[tuple[bytes, bytes]] = ()) -> Mended:
-    """Mend a file that `look` finds something wrong with; nobody may have it open.
+@contextmanager
+def mend(path: str, needed: Mapping[bytes, bytes] = MappingProxyType({})) -> Iterator[Mended]:
+    """Mend a file that `look` finds something wrong with; nobody may have it open, and nobody but
+    this process can open it until this is left.
 
-    `spare` are records of a copy that the new file has to have, whatever is left of the old one.
+    A new file may lack rows that copies have. It is opened by nobody before they are put in, not
+    even if this process is killed: it says of itself that it is not finished. Where this is left
+    by an error, it stays so, and is made again.
+
+    `needed` are records that a new file has to have, whatever is left of the old one: what a copy
+    has of each, or nothing.
     """
     path = os.path.realpath(path)
-    done: list[Mended] = []
-
-    def work(_alone: bool) -> None:
-        if not guard.in_use(path):
-            with open(path, "r+b") as file:
-                file.write(_BEGIN)
-            done.append(_reindexed(path) or _rebuilt(path, spare))
-
     lock = guard.StoreLock(path, optional=False)
     try:
+        if not lock.keep() or guard.in_use(path):
+            raise errors.StoreLockedError(
+                f"{path!r} is in use; close the store everywhere, then repair it"
+            )
+        guard.ALONE.add(path)
         with _LOCK:
             forks.join(_LOCK, _LOCK)
-            lock.share(lambda: True, work)
+            with open(path, "r+b" if os.path.exists(path) else "w+b") as file:
+                page = file.read(PAGE)
+                begin = _BEGIN if len(page) < PAGE or _is_ours(page) else _first_page(path)
+                file.seek(0)
+                file.write(begin)
+            mended = _reindexed(path)  # which also moves the log into it
+            if mended is None or _is_unfinished(path):
+                mended = _rebuilt(path, needed)
+        yield mended
+        if _is_unfinished(path):
+            with _LOCK:
+                forks.join(_LOCK, _LOCK)
+                with closing(files.connect(path, _patience, write=True)) as connection:
+                    _say_format(connection, guard.FORMAT)
     finally:
+        guard.ALONE.discard(path)
         lock.release()
-    if not done:
-        raise errors.StoreLockedError(
-            f"{path!r} is in use; close the store everywhere, then repair it"
-        )
-    return done[0]
+
+
+def _first_page(path: str) -> bytes:
+    """That of a new file, which leads to the same places as in any other."""
+    new = path + ".new"
+    guard.remove(new)
+    files.create(new, _patience, private=True)
+    with open(new, "rb") as file:
+        return file.read(PAGE)
+
+
+def _is_unfinished(path: str) -> bool:
+    with open(path, "rb") as file:
+        return file.read(64)[60:] == guard.UNFINISHED.to_bytes(4, "big")
+
+
+def _say_format(connection: apsw.Connection, number: int) -> None:
+    """Write the format's number, with all else that was begun, into the file itself."""
+    connection.execute(f"PRAGMA user_version={number}")
+    if connection.in_transaction:
+        connection.execute("COMMIT")
+    connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
 
 def mended_before(path: str) -> Mended | None:
     """The same of a file that was made anew before, as long as the old one is kept beside it: who
     mended it may have been killed before they could tell of it, or have had no copy."""
     path = os.path.realpath(path)
-    told = Mended(path, path + ".damaged")
+    told = Mended(path, path + ".damaged", before=True)
     if not os.path.exists(told.kept) or os.path.samefile(told.kept, path):
         return None
-    connection = files.connect(path, _patience, write=False)
-    try:
-        salvage = _salvage(told, connection)
-    finally:
-        connection.close()
+    salvage = _salvage(told)
     for table in files.TABLES:
         deque(salvage.rows(table, told), maxlen=0)
     return told
@@ -165,10 +221,8 @@ def _reindexed(path: str) -> Mended | None:
         return None
 
 
-def _salvage(mended: Mended, connection: apsw.Connection) -> Salvage:
-    """What is left in the old file, whose pages are laid out as those of a whole one."""
-    objects: Any = connection.execute("SELECT rootpage, tbl_name, type FROM sqlite_schema")
-    roots = {root: (table, kind == "index") for root, table, kind in objects}
+def _salvage(mended: Mended) -> Salvage:
+    """What is left in the old file."""
     place = mended.kept if os.path.exists(mended.kept) else mended.path
     with open(place, "rb") as file:
         header = file.read(100)
@@ -176,33 +230,37 @@ def _salvage(mended: Mended, connection: apsw.Connection) -> Salvage:
             said = int.from_bytes(header[28:32], "big")
             mended.cut = max(0, said - os.path.getsize(place) // PAGE)
         file.seek(0)
-        return Salvage(iter(partial(file.read, PAGE), b""), roots)
+        return Salvage(iter(partial(file.read, PAGE), b""))
 
 
-def _rebuilt(path: str, spare: Sequence[tuple[bytes, bytes]]) -> Mended:
-    """Make a new file of a damaged one, whose log SQLite has moved into it as it was closed."""
+def _rebuilt(path: str, needed: Mapping[bytes, bytes]) -> Mended:
+    """Make a new file of a damaged one, whose log SQLite has moved into it as it was closed; or
+    again, of what it was made of, if it was not finished."""
     mended, new = Mended(path, path + ".damaged"), path + ".new"
-    if os.path.exists(mended.kept) and not os.path.samefile(mended.kept, path):
+    before = os.path.exists(mended.kept) and not os.path.samefile(mended.kept, path)
+    if before and not _is_unfinished(path):
         raise errors.RefusedError(f"{mended.kept!r} is there from a repair before: move it away")
     guard.remove(new)
     files.create(new, _patience, private=True)
     os.chmod(new, os.stat(path).st_mode & 0o777)
     connection = files.connect(new, _patience, write=True)
     try:
-        found = _salvage(mended, connection)
+        found = _salvage(mended)
         connection.execute("PRAGMA synchronous=EXTRA; BEGIN")
         for table in files.TABLES:
             put = f"INSERT INTO {table} VALUES(?,?)"
             connection.executemany(put, found.rows(table, mended))
+        spare = [(key, row) for key, row in needed.items() if row]
         connection.executemany("INSERT OR IGNORE INTO records VALUES(?,?)", spare)
-        connection.execute("COMMIT")
-        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        gone = [key for key in needed if not connection.execute(_HAS, (key,)).get]
+        _say_format(connection, guard.UNFINISHED)
     finally:
         connection.close()
-    if not mended.rows and not spare:
+    if gone or not (mended.rows or spare):
         guard.remove(new)
+        left = "the row that says what a store is, is not" if mended.rows else "no row is left"
         raise errors.DamagedStorageError(
-            f"no row is left in the file {path!r}: repair it with a copy of the store (--copy), or "
+            f"{left} in the file {path!r}: repair it with a copy of the store (--copy), or "
             "put it back from a backup",
             place=path,
         )
@@ -219,8 +277,7 @@ def _rebuilt(path: str, spare: Sequence[tuple[bytes, bytes]]) -> Mended:
 class Salvage:
     """The rows in a file's pages, whatever leads to them."""
 
-    def __init__(self, data: Iterator[bytes], roots: dict[int, tuple[str, bool]]) -> None:
-        self._roots = roots
+    def __init__(self, data: Iterator[bytes]) -> None:
         self._pages = pages = {
             number: page.ljust(PAGE, b"\0")
             for number, page in enumerate(data, 1)
@@ -244,6 +301,11 @@ class Salvage:
                 for row, key, value in self._table_cells(pages[number], self._named[table]):
                     self._found[table].setdefault((row, key), value)
 
+    @property
+    def any(self) -> bool:
+        """Whether there are any."""
+        return any(self._found.values())
+
     def rows(self, table: str, mended: Mended) -> Iterator[tuple[bytes, bytes]]:
         """Key and value of each row of a table, the oldest first; notes what is lost."""
         found, named = self._found[table], self._named[table]
@@ -266,8 +328,8 @@ class Salvage:
         """The table that a page belongs to, and whether it is one of its index."""
         at = number
         for _ in range(20):
-            if at in self._roots:
-                return self._roots[at]
+            if at in _ROOTS:
+                return _ROOTS[at]
             at = self._above.get(at, 0)
         return "records", self._pages[number][0] in (2, 10)
 
