@@ -58,7 +58,7 @@ def flip(path: Path, at: int, bit: int) -> None:
 
 def mend(path: str) -> rebuild.Mended:
     """A file that was mended, and that others open again."""
-    with rebuild.mend(path) as done:
+    with rebuild.mend(path, {}) as done:
         return done
 
 

@@ -495,7 +495,7 @@ class Opening:
         except StoreNotFoundError:
             raise KeyMissingError(
                 f"the store is encrypted and its ring ({shown(url)}) is missing; put it back from "
-                "a copy"
+                "a copy; that of a replica is the one of its store: copy it there"
             ) from None
         return RingStorage(ring, shown(url))
 
@@ -567,6 +567,12 @@ def open_core(url: str | Path, **options: Any) -> Core:
     return Opening(url, **options).run()
 
 
+_WHAT = (
+    "the row that says what this store is, is {}: run `holdfast repair`, with a copy of the store "
+    "if there is one (--copy URL)"
+)
+
+
 def read_meta(storage: Moment) -> Meta | None:
     """What the store says of itself; None if there is no store in this storage."""
     row = row_at(storage, META)
@@ -576,15 +582,11 @@ def read_meta(storage: Moment) -> Meta | None:
         # It is the first row of a store: if another process made the store meanwhile, it is there.
         row = row_at(storage, META)
         if row is None:
-            raise DamagedRecordError(
-                "the row that says what this store is, is missing", "store row"
-            )
+            raise DamagedRecordError(_WHAT.format("missing"), "store row")
     try:
         return _decode(PlainSeal(bytes(16)).open(_AD, row))
     except (msgspec.MsgspecError, DamagedRecordError):  # told as the row that it is
-        raise DamagedRecordError(
-            "the row that says what this store is, is damaged", "store row"
-        ) from None
+        raise DamagedRecordError(_WHAT.format("damaged"), "store row") from None
 
 
 # ---- open keys ----------------------------------------------------------------------------------
@@ -633,8 +635,9 @@ def check_cut_off(path: str) -> None:
         beside = f"signer of a store lies beside it ({signer!r})"
         beside = beside if signed else f"ring of a store lies beside it ({ring!r})"
         raise NotAStoreError(
-            f"{path!r} holds {size} bytes, and the {beside}: the store was cut off. Put its file "
-            "back from a copy, or, for a new store, remove both files"
+            f"{path!r} holds {size} bytes, and the {beside}: the store was cut off. Repair it "
+            "with a copy of the store (holdfast repair --copy URL), or put the file back from a "
+            "backup; for a new store, remove both files"
         )
 
 

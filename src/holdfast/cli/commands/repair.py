@@ -12,7 +12,13 @@ from holdfast.cli import output
 from holdfast.cli.command import Group, command, flag
 from holdfast.cli.plain import plain
 from holdfast.cli.session import Session
-from holdfast.errors import HoldfastError, InvalidInputError, LeaseHeldError, RecoveryFailedError
+from holdfast.errors import (
+    HoldfastError,
+    InvalidInputError,
+    LeaseHeldError,
+    ReadOnlyError,
+    RecoveryFailedError,
+)
 from holdfast.recovery.failure_kinds import found_failure, grouped
 from holdfast.recovery.heal import Healed, copies_of, fill, heal_all, healing
 from holdfast.recovery.lost_entries import Tails
@@ -23,7 +29,7 @@ from holdfast.recovery.report import RecoveryPlan, RecoveryReport
 from holdfast.replicas.compare import Judge
 from holdfast.storage.contract import Batch
 from holdfast.storage.sqlite.guard import was_store
-from holdfast.storage.sqlite.rebuild import Mended, look, mend, mended_before
+from holdfast.storage.sqlite.rebuild import Mended, look, mend, mended_before, survey
 from holdfast.store.inner import STATED, Finding, core_of, handle_of, state_losses
 from holdfast.store.names import rowkinds
 from holdfast.store.names.cells import cell_at
@@ -44,7 +50,8 @@ def doctor(session: Session, scope: str | None, budget: float, at_least: int) ->
     """Health from 0 to 100, with the reasons and the next step for each.
 
     Of the whole store, or of one scope: damage, what was begun and never ended, checkpoints,
-    retention, where key and signer lie, room on the disk. Nothing is changed.
+    retention, where key and signer lie, room on the disk. Nothing is changed. Exits with 1 if
+    anything is damaged, too.
     """
     with session.reading() as store:
         found = Recovery(store).health(
@@ -65,7 +72,8 @@ def doctor(session: Session, scope: str | None, budget: float, at_least: int) ->
     )
     if found.omitted:
         session.note(f"… and {found.omitted} more")
-    return 0 if found.score >= at_least else 1
+    damaged = any(one.kind.startswith("damaged_") for one in found.concerns)
+    return 1 if damaged or found.score < at_least else 0
 
 
 @command("repair [SCOPE] --copy --yes")
@@ -95,18 +103,28 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
     paths = [session.path, f"{session.path}.keys"] if session.is_file else []
     with ExitStack() as stack:
         copies = stack.enter_context(session.copies(given["copies"]))
-        files = _mend_files(session, stack, paths, copies, **given)
+        files = _mend_files(session, stack, paths, copies, given)
         if files is None:
             return 1
-        store = stack.enter_context(session.reading() if given["dry_run"] else session.writing())
+        looks = given["dry_run"]
+        try:
+            store = stack.enter_context(session.reading() if looks else session.writing())
+        except ReadOnlyError:
+            if not files:
+                raise
+            session.tell({"replica": session.url}, *files, _REPLICA.format(session.url))
+            return 1
         if scope is not None:
             session.state(store, scope)
         damage = _Damage(store, copies, scope, given["budget"], given["accept_loss"])
         damage.files = files
-        if files and not given["dry_run"]:
+        for url, one in zip(given["copies"], copies, strict=True):
+            if core_of(one) not in damage.copies:
+                session.note(f"{url} is no copy of this store: no row is healed from it")
+        if files and not looks:
             damage.fill()
-        damage.look(as_if_healed=given["dry_run"])
-        if damage.mendable and not given["dry_run"]:
+        damage.look(as_if_healed=looks)
+        if damage.mendable and not looks:
             if not given["yes"]:
                 scopes = sorted({one.scope or "the store" for one in damage.found})
                 names = ", ".join(scopes[:5]) + (", …" if len(scopes) > 5 else "")
@@ -114,21 +132,16 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
                 show = None if session.json else (lambda: _say(session, damage))
                 session.confirm(f"Repair {names}?", refusal, show)
             damage.mend()
+        if given["confirm"] and not looks and not damage.found and damage.complete:
+            for old in [f"{os.path.realpath(path)}.damaged" for path in paths]:
+                if os.path.exists(old):
+                    os.remove(old)
         _say(session, damage)
-    if given["confirm"] and not damage.found and damage.complete:
-        for old in filter(os.path.exists, [f"{os.path.realpath(path)}.damaged" for path in paths]):
-            os.remove(old)
-    return 1 if damage.left else 0 if damage.complete else 3
+    return 1 if damage.left or (looks and damage.found) else 0 if damage.complete else 3
 
 
 def _mend_files(
-    session: Session,
-    stack: ExitStack,
-    paths: list[str],
-    stores: list[Store],
-    dry_run: bool,
-    yes: bool,
-    **_: Any,
+    session: Session, stack: ExitStack, paths: list[str], stores: list[Store], given: dict[str, Any]
 ) -> list[Mended] | None:
     """Mend files whose own structure is damaged, before the store is opened; None if they are only
     to be looked at. Until the stack is left, nobody else opens them. One that was mended before is
@@ -138,17 +151,20 @@ def _mend_files(
     meta = next((row for one in storages if (row := one.get([META])[0])), b"")
     for path in paths:
         main = path == session.path  # which can come from a copy as a whole
-        if not os.path.isfile(path) and not (main and meta and was_store(path)):
+        there = os.path.isfile(path) and os.path.getsize(path)
+        if not there and not (main and meta and was_store(path)):
             continue
-        there = was_store(path) or os.path.getsize(path)
-        if not (found := look(path) if there else []):
+        if not (found := look(path)):
             done += [before] if (before := mended_before(path)) is not None else []
             continue
-        if dry_run:
+        if given["dry_run"]:
+            left = survey(path)
+            gone = [*map(rowkinds.describe, left.lost)] if left.rows else ["all rows"]
             told = f"the file itself is damaged ({found[0]}); it would be mended"
-            session.tell({"file": path, "found": found}, f"{path}: {told}")
+            lost = [f"in no page of it, so lost unless a copy has it: {one}" for one in gone]
+            session.tell({"file": path, "found": found, "lost": gone}, f"{path}: {told}", *lost)
             return None
-        if not yes:
+        if not given["yes"]:
             refusal = f"the file {path} itself would be mended, and the old one kept: add --yes"
             session.confirm(f"Mend the file {path} itself? The old one is kept.", refusal)
         # Without the row that says what it is, the new file is no store that rows could go into.
@@ -159,6 +175,10 @@ def _mend_files(
 _FEED, _CHANGE = b"F".hex(), b"I".hex()
 _AGAIN = "a change with that id would be applied again"
 _ELSE = "give a copy (--copy), or go back: holdfast restore {} CHECKPOINT --past-damage"
+_REPLICA = (
+    "this is a replica; from the store that it follows it has all that is not whole here: run "
+    "`holdfast --store THAT replica sync --full {}`. Promote it only if that store is lost"
+)
 _UNNAMED = rowkinds.ROW[b"E"].stray
 _MADE = [kind.key.hex() for kind in rowkinds.ROWS if kind.heal == rowkinds.DERIVED]
 """Kinds of rows some of which can be made again without a copy."""
@@ -421,11 +441,7 @@ def _say(session: Session, damage: _Damage) -> None:
     names = "plans leases healing healed repaired stated left complete entries lost"
     told = {name: getattr(damage, name) for name in names.split()}
     told["files"] = [{"path": one.path, "kept": one.kept} for one in damage.files]
-    lines: list[object] = []
-    for file in damage.files:
-        kept = f"the old file is kept as {file.kept} until `holdfast repair --confirm`"
-        how = f"rebuilt from {file.rows} rows; {kept}" if file.kept else "its index is made anew"
-        lines.append(f"{file.path}: {how}")
+    lines: list[object] = [*damage.files]
     lines += [f"lost: {text}" for text in damage.lost]
     if cut := sum(one.cut for one in damage.files):
         lines.append(

@@ -51,8 +51,6 @@ APPLICATION_ID = 0x486F6C64
 FORMAT = 1
 UNFINISHED = 0x6D656E64
 """In place of the format's number: made anew, and copies have yet to give their rows."""
-NEWEST = 99
-"""A format that may come to be; a number above is damage."""
 BUSY_SECONDS = 10.0
 """How long a call waits for another program before it gives up."""
 RETRY_SECONDS = 0.0003
@@ -249,13 +247,8 @@ def check_format(path: str, application: int, format_number: int) -> None:
     if application != APPLICATION_ID:
         raise NotAStoreError(f"{path!r} is a database of another program; name another file")
     if format_number == UNFINISHED and path not in ALONE:
-        raise DamagedStorageError(
-            f"the repair of {path!r} has not ended, and not all of its rows are there: wait for "
-            f"it; if it was cut short, run `holdfast --store {shlex.quote(path)} repair` again, "
-            "with the same --copy",
-            place=path,
-        )
-    if FORMAT < format_number <= NEWEST:
+        raise damaged(path, "lacks rows, for its repair goes on or was cut short (begin it again)")
+    if FORMAT < format_number < 100:  # a larger number is damage
         raise NewerFormatError(
             f"{path!r} has format {format_number}, this version knows up to {FORMAT}; "
             "update holdfast"
@@ -286,7 +279,7 @@ class StoreLock:
         self._path = path + ".lock"
         self._optional = optional
         LOCKS.add(self)
-        if sys.platform != "win32":
+        if sys.platform != "win32" and path not in ALONE:  # who mends it has its lock
             self._open()  # else SQLite's own locks remain, and a leftover log is left to it
 
     def _open(self) -> None:
@@ -306,17 +299,15 @@ class StoreLock:
         where there is no lock, `prepare(False)`.
 
         Our own connections are opened after this returns: turning the exclusive lock into a
-        shared one has a gap, in which another process may prepare once more. Who mends the file
-        has the lock already, and keeps it.
+        shared one has a gap, in which another process may prepare once more.
         """
         deadline = time.monotonic() + BUSY_SECONDS
-        mine = self._path.removesuffix(".lock") in ALONE
         while True:
             if self._fd < 0:
                 prepare(False)
-            elif mine or self._try(exclusive=True):
+            elif self._try(exclusive=True):
                 prepare(True)
-            if (mine or self._try(exclusive=False)) and ready():
+            if self._try(exclusive=False) and ready():
                 return
             if time.monotonic() > deadline:
                 raise StoreLockedError(
@@ -453,10 +444,10 @@ def is_damage(error: apsw.Error) -> bool:
     return isinstance(error, kinds) or getattr(error, "extendedresult", 0) in cut
 
 
-def damaged(path: str) -> DamagedStorageError:
+def damaged(path: str, how: str = "is damaged") -> DamagedStorageError:
     """The error for what SQLite cannot make sense of, or would give in a senseless order."""
     return DamagedStorageError(
-        f"the file {path!r} is damaged, and nothing is written to it until it is repaired: close "
+        f"the file {path!r} {how}, and nothing is written to it until it is repaired: close "
         f"the store everywhere, then run `holdfast --store {shlex.quote(path)} repair`, or restore "
         "it from a backup",
         place=path,

@@ -21,11 +21,10 @@ import os
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from types import MappingProxyType
 from typing import TypeVar
 
 import apsw
@@ -75,31 +74,34 @@ class Mended:
     """Pages that the file said it had, and that were cut off: what they held, and no index names,
     cannot be told."""
 
-
-def _is_ours(page: bytes) -> bool:
-    number = guard.APPLICATION_ID.to_bytes(4, "big")
-    return page[68:72] == number or any(sql.encode() in page for sql in files.TABLES.values())
+    def __str__(self) -> str:
+        rebuilt = "rebuilt before" if self.before else f"rebuilt from {self.rows} rows"
+        kept = f"the old file is kept as {self.kept} until `holdfast repair --confirm`"
+        if not os.path.exists(self.kept):
+            kept = f"the old file, {self.kept}, is removed"
+        return f"{self.path}: " + (f"{rebuilt}; {kept}" if self.kept else "its index is made anew")
 
 
 def _has_rows(path: str) -> bool:
     """Whether any page holds rows that look like ours; the first one says nothing any more."""
     with open(path, "rb") as file:
         pages = iter(partial(file.read, PAGE), b"")
-        return any(Salvage(iter((b"", b"", page))).any for page in pages if page[0] == 13)
+        return any(
+            Salvage(iter((b"", b"", page))).found["records"] for page in pages if page[0] == 13
+        )
 
 
 def look(path: str) -> list[str]:
     """What is wrong with a store's file, also if it cannot be opened, or is gone, and what lies
     beside it shows that it was there; another file is refused."""
     page = b""
-    if os.path.exists(path):
-        with open(path, "rb") as file:
-            page = file.read(PAGE)
+    with suppress(FileNotFoundError), open(path, "rb") as file:  # it was there, and is cut off
+        page = file.read(PAGE)
+    number = guard.APPLICATION_ID.to_bytes(4, "big")
+    ours = page[68:72] == number or any(sql.encode() in page for sql in files.TABLES.values())
     # A header that is whole says whose it is; noise in its place does not.
-    if not _is_ours(page) and (
-        (len(page) >= 100 and page.startswith(guard.MAGIC))
-        or not (guard.was_store(path) or _has_rows(path))
-    ):
+    other = len(page) >= 100 and page.startswith(guard.MAGIC)
+    if not ours and (other or not (guard.was_store(path) or _has_rows(path))):
         raise guard.not_a_store(path)
     if len(page) < PAGE:
         return ["the file was cut off"]
@@ -122,7 +124,7 @@ def look(path: str) -> list[str]:
 
 
 @contextmanager
-def mend(path: str, needed: Mapping[bytes, bytes] = MappingProxyType({})) -> Iterator[Mended]:
+def mend(path: str, needed: Mapping[bytes, bytes]) -> Iterator[Mended]:
     """Mend a file that `look` finds something wrong with; nobody may have it open, and nobody but
     this process can open it until this is left.
 
@@ -143,32 +145,18 @@ def mend(path: str, needed: Mapping[bytes, bytes] = MappingProxyType({})) -> Ite
         guard.ALONE.add(path)
         with _LOCK:
             forks.join(_LOCK, _LOCK)
-            with open(path, "r+b" if os.path.exists(path) else "w+b") as file:
-                page = file.read(PAGE)
-                begin = _BEGIN if len(page) < PAGE or _is_ours(page) else _first_page(path)
-                file.seek(0)
-                file.write(begin)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+            with open(fd, "r+b") as file:
+                file.write(_BEGIN)
             mended = _reindexed(path)  # which also moves the log into it
             if mended is None or _is_unfinished(path):
                 mended = _rebuilt(path, needed)
         yield mended
         if _is_unfinished(path):
-            with _LOCK:
-                forks.join(_LOCK, _LOCK)
-                with closing(files.connect(path, _patience, write=True)) as connection:
-                    _say_format(connection, guard.FORMAT)
+            _say_format(path, guard.FORMAT)
     finally:
         guard.ALONE.discard(path)
         lock.release()
-
-
-def _first_page(path: str) -> bytes:
-    """That of a new file, which leads to the same places as in any other."""
-    new = path + ".new"
-    guard.remove(new)
-    files.create(new, _patience, private=True)
-    with open(new, "rb") as file:
-        return file.read(PAGE)
 
 
 def _is_unfinished(path: str) -> bool:
@@ -176,22 +164,26 @@ def _is_unfinished(path: str) -> bool:
         return file.read(64)[60:] == guard.UNFINISHED.to_bytes(4, "big")
 
 
-def _say_format(connection: apsw.Connection, number: int) -> None:
-    """Write the format's number, with all else that was begun, into the file itself."""
-    connection.execute(f"PRAGMA user_version={number}")
-    if connection.in_transaction:
-        connection.execute("COMMIT")
-    connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+def _say_format(path: str, number: int) -> None:
+    """Write the format's number into a file that nobody has open, and that has no log."""
+    with open(path, "r+b") as file:
+        file.seek(60)
+        file.write(number.to_bytes(4, "big"))
+        os.fsync(file)
 
 
 def mended_before(path: str) -> Mended | None:
     """The same of a file that was made anew before, as long as the old one is kept beside it: who
     mended it may have been killed before they could tell of it, or have had no copy."""
+    kept = os.path.realpath(path) + ".damaged"
+    return survey(path) if os.path.exists(kept) and not os.path.samefile(kept, path) else None
+
+
+def survey(path: str) -> Mended:
+    """What is left in a file, or in the old one beside it that it was made of."""
     path = os.path.realpath(path)
     told = Mended(path, path + ".damaged", before=True)
-    if not os.path.exists(told.kept) or os.path.samefile(told.kept, path):
-        return None
-    salvage = _salvage(told)
+    salvage = _salvage(told) if os.path.exists(path) else Salvage(iter(()))
     for table in files.TABLES:
         deque(salvage.rows(table, told), maxlen=0)
     return told
@@ -237,8 +229,8 @@ def _rebuilt(path: str, needed: Mapping[bytes, bytes]) -> Mended:
     """Make a new file of a damaged one, whose log SQLite has moved into it as it was closed; or
     again, of what it was made of, if it was not finished."""
     mended, new = Mended(path, path + ".damaged"), path + ".new"
-    before = os.path.exists(mended.kept) and not os.path.samefile(mended.kept, path)
-    if before and not _is_unfinished(path):
+    others = os.path.exists(mended.kept) and not os.path.samefile(mended.kept, path)
+    if others and not _is_unfinished(path):
         raise errors.RefusedError(f"{mended.kept!r} is there from a repair before: move it away")
     guard.remove(new)
     files.create(new, _patience, private=True)
@@ -253,9 +245,11 @@ def _rebuilt(path: str, needed: Mapping[bytes, bytes]) -> Mended:
         spare = [(key, row) for key, row in needed.items() if row]
         connection.executemany("INSERT OR IGNORE INTO records VALUES(?,?)", spare)
         gone = [key for key in needed if not connection.execute(_HAS, (key,)).get]
-        _say_format(connection, guard.UNFINISHED)
+        connection.execute("COMMIT")
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     finally:
         connection.close()
+    _say_format(new, guard.UNFINISHED)
     if gone or not (mended.rows or spare):
         guard.remove(new)
         left = "the row that says what a store is, is not" if mended.rows else "no row is left"
@@ -295,20 +289,15 @@ class Salvage:
         for number, (table, index) in owners.items():
             for key, row in self._index_cells(pages[number]) if index else ():
                 self._named[table].setdefault(row, set()).add(key)
-        self._found: dict[str, dict[tuple[int, bytes], bytes]] = {name: {} for name in files.TABLES}
+        self.found: dict[str, dict[tuple[int, bytes], bytes]] = {name: {} for name in files.TABLES}
         for number, (table, index) in owners.items():
             if not index and pages[number][0]:
                 for row, key, value in self._table_cells(pages[number], self._named[table]):
-                    self._found[table].setdefault((row, key), value)
-
-    @property
-    def any(self) -> bool:
-        """Whether there are any."""
-        return any(self._found.values())
+                    self.found[table].setdefault((row, key), value)
 
     def rows(self, table: str, mended: Mended) -> Iterator[tuple[bytes, bytes]]:
         """Key and value of each row of a table, the oldest first; notes what is lost."""
-        found, named = self._found[table], self._named[table]
+        found, named = self.found[table], self._named[table]
         known = set().union(*named.values())
         newest: dict[bytes, bytes] = {}
         for (row, key), value in sorted(found.items()):
