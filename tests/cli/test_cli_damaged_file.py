@@ -440,9 +440,11 @@ def test_a_replica_is_mended_from_its_store(cli: Cli, store: Path) -> None:
     done = cli("--store replica.db repair --yes")
     assert done.code == 1
     assert "rebuilt from" in done.out
-    assert "replica sync --full sqlite:replica.db" in done.out
+    assert "replica sync --full sqlite:replica.db" in done.err
     assert cli("replica sync --full sqlite:replica.db").code == 0
     assert truth.items() <= rows_of_table("replica.db").items()
+    assert cli("--store replica.db repair --confirm").code == 0
+    assert not Path("replica.db.damaged").exists()
 
 
 def test_a_file_of_which_nothing_is_left_says_what_helps(cli: Cli, store: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from holdfast.errors import (
     DamagedRecordError,
+    DamagedStorageError,
     ForeignSchemaError,
     NewerFormatError,
     NotAStoreError,

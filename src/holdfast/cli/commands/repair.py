@@ -112,8 +112,8 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
         except ReadOnlyError:
             if not files:
                 raise
-            session.tell({"replica": session.url}, *files, _REPLICA.format(session.url))
-            return 1
+            store, looks = stack.enter_context(session.reading()), True
+            session.note(_REPLICA.format(session.url))
         if scope is not None:
             session.state(store, scope)
         damage = _Damage(store, copies, scope, given["budget"], given["accept_loss"])
@@ -132,7 +132,7 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
                 show = None if session.json else (lambda: _say(session, damage))
                 session.confirm(f"Repair {names}?", refusal, show)
             damage.mend()
-        if given["confirm"] and not looks and not damage.found and damage.complete:
+        if given["confirm"] and not given["dry_run"] and not damage.found and damage.complete:
             for old in [f"{os.path.realpath(path)}.damaged" for path in paths]:
                 if os.path.exists(old):
                     os.remove(old)
