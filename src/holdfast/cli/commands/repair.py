@@ -91,14 +91,15 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
 
     Before that, a file whose own structure is damaged is mended: its index in place, all else by a
     new file of every row that can be read. The old one is kept as PATH.damaged until --confirm.
+    Nobody else opens the file before this has ended: if it was killed, run it again.
 
     What is damaged in the past alone, and in no copy, stays damaged. With --accept-loss a signed
     checkpoint states which rows that are: the newest state and all else stays, and `verify` tells
     of them as known losses. A damaged row of a change's id is removed, if none of its entries is
     left to make it again from: a change with that id would then be applied again.
 
-    Exits with 1 if damage is left, be it in the past alone, and with 3 if none is known but
-    --budget ended the search.
+    Exits with 1 if damage is left, be it in the past alone, or found by --dry-run, and with 3 if
+    none is known but --budget ended the search.
     """
     paths = [session.path, f"{session.path}.keys"] if session.is_file else []
     with ExitStack() as stack:

@@ -113,6 +113,7 @@ def look(path: str) -> list[str]:
         try:
             files.check_schema(connection, path)
         except (errors.FormatError, errors.DamagedStorageError, apsw.Error) as error:
+            # Damage, unless somebody added something, or a newer version made it.
             foreign = isinstance(error, errors.ForeignSchemaError)
             added = foreign and connection.execute(_COUNT).get > len(files.SCHEMA)
             if added or isinstance(error, errors.NewerFormatError):
