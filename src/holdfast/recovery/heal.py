@@ -532,10 +532,6 @@ def copies_of(core: Core, stores: Sequence[Any]) -> list[Core]:
     return [core_of(one) for one in stores if core_of(one).lineage == core.lineage]
 
 
-TOGETHER = 100
-"""Rows of a copy that are put in at once."""
-
-
 def fill(core: Core, copy: Core) -> int:
     """Take from a copy all rows that are not here, unless the store says itself that they went; how
     many that were. For a store whose file has lost rows that nothing names any more."""
@@ -555,7 +551,7 @@ def fill(core: Core, copy: Core) -> int:
                         row = trimmed[-1][1]
                 puts.append((key, row))
                 filled.add(key)
-                if len(puts) >= TOGETHER:  # each commit tries in vain to shorten the log
+                if len(puts) == 100:  # each commit tries in vain to shorten the log
                     core.storage.commit(Batch(puts=puts))
                     puts = []
     core.storage.commit(Batch(puts=puts))

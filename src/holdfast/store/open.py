@@ -6,8 +6,8 @@ import logging
 import os
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -567,26 +567,22 @@ def open_core(url: str | Path, **options: Any) -> Core:
     return Opening(url, **options).run()
 
 
-_WHAT = (
-    "the row that says what this store is, is {}: run `holdfast repair`, with a copy of the store "
-    "if there is one (--copy URL)"
-)
-
-
 def read_meta(storage: Moment) -> Meta | None:
     """What the store says of itself; None if there is no store in this storage."""
     row = row_at(storage, META)
-    if row is None:
-        if not storage.scan(b"A", b"[", limit=1):
-            return None
-        # It is the first row of a store: if another process made the store meanwhile, it is there.
-        row = row_at(storage, META)
-        if row is None:
-            raise DamagedRecordError(_WHAT.format("missing"), "store row")
+    if row is None and not storage.scan(b"A", b"[", limit=1):
+        return None
+    # It is the first row of a store: if another process made the store meanwhile, it is there.
+    row = row or row_at(storage, META)
     try:
-        return _decode(PlainSeal(bytes(16)).open(_AD, row))
+        return _decode(PlainSeal(bytes(16)).open(_AD, row or b""))
     except (msgspec.MsgspecError, DamagedRecordError):  # told as the row that it is
-        raise DamagedRecordError(_WHAT.format("damaged"), "store row") from None
+        how = "missing" if row is None else "damaged"
+        raise DamagedRecordError(
+            f"the row that says what this store is, is {how}: run `holdfast repair`, with a copy "
+            "of the store if there is one (--copy URL)",
+            "store row",
+        ) from None
 
 
 # ---- open keys ----------------------------------------------------------------------------------
@@ -647,13 +643,8 @@ def _holds_keys(ring: str) -> bool:
         return bool(stored_masters(storage)) and Ring.unused(storage) is None
 
 
-@contextmanager
-def _opened(ring: str) -> Iterator[Storage]:
-    storage = open_storage(ring, create=False, read_only=True)
-    try:
-        yield storage
-    finally:
-        storage.close()
+def _opened(ring: str) -> closing[Storage]:
+    return closing(open_storage(ring, create=False, read_only=True))
 
 
 def check_lost(path: str) -> None:

@@ -149,20 +149,17 @@ def mend(path: str, needed: Mapping[bytes, bytes]) -> Iterator[Mended]:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
             with open(fd, "r+b") as file:
                 file.write(_BEGIN)
+                file.seek(60)
+                again = file.read(4) == guard.UNFINISHED.to_bytes(4, "big")
             mended = _reindexed(path)  # which also moves the log into it
-            if mended is None or _is_unfinished(path):
-                mended = _rebuilt(path, needed)
+            if mended is None or again:
+                mended = _rebuilt(path, needed, again)
         yield mended
-        if _is_unfinished(path):
+        if mended.kept:
             _say_format(path, guard.FORMAT)
     finally:
         guard.ALONE.discard(path)
         lock.release()
-
-
-def _is_unfinished(path: str) -> bool:
-    with open(path, "rb") as file:
-        return file.read(64)[60:] == guard.UNFINISHED.to_bytes(4, "big")
 
 
 def _say_format(path: str, number: int) -> None:
@@ -226,12 +223,12 @@ def _salvage(mended: Mended) -> Salvage:
         return Salvage(iter(partial(file.read, PAGE), b""))
 
 
-def _rebuilt(path: str, needed: Mapping[bytes, bytes]) -> Mended:
+def _rebuilt(path: str, needed: Mapping[bytes, bytes], again: bool) -> Mended:
     """Make a new file of a damaged one, whose log SQLite has moved into it as it was closed; or
-    again, of what it was made of, if it was not finished."""
+    again, of what it was made of, as it was not finished."""
     mended, new = Mended(path, path + ".damaged"), path + ".new"
     others = os.path.exists(mended.kept) and not os.path.samefile(mended.kept, path)
-    if others and not _is_unfinished(path):
+    if others and not again:
         raise errors.RefusedError(f"{mended.kept!r} is there from a repair before: move it away")
     guard.remove(new)
     files.create(new, _patience, private=True)
