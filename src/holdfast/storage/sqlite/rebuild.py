@@ -271,7 +271,7 @@ class Salvage:
 
     def __init__(self, data: Iterator[bytes]) -> None:
         self._pages = pages = {
-            number: page.ljust(PAGE, b"\0")
+            number: page
             for number, page in enumerate(data, 1)
             if number > 1 and (number - 2) % _MAPS
         }
@@ -327,6 +327,8 @@ class Salvage:
             start = at + child
             with suppress(Broken):
                 body, middle, end = (start + part for part in shape_of(page[start : start + 5]))
+                if end > len(page):
+                    continue  # the file was cut off in the middle of it
                 row = int.from_bytes(page[middle:end], "big", signed=True)
                 row = row if end > middle else page[body - 1] - 8
                 cells[at] = (page[body:middle], row), end
@@ -340,12 +342,12 @@ class Salvage:
         if whole := _all_of(page, cells):
             yield from (cell for cell, _ in whole.values())
             return
-        covered = bytearray(PAGE)
+        covered = bytearray(len(page))
         for at, (cell, end) in cells.items():
             yield cell
             covered[at:end] = b"\1" * (end - at)
         at = 8
-        while 0 <= (at := covered.find(0, at)) < PAGE - 4:
+        while 0 <= (at := covered.find(0, at)) < len(page) - 4:
             other = self._cell(page, at) if page[at] else None
             if other is not None and other[0][1] in named.get(other[0][0], ()):
                 yield other[0]
@@ -362,7 +364,7 @@ class Salvage:
             local = least + (size - least) % (PAGE - 4)
             local = local if local <= PAGE - 35 else least
         end = start + local + (4 if local < size else 0)
-        if not 4 <= size <= (2 << 20) or end > PAGE:
+        if not 4 <= size <= (2 << 20) or end > len(page):
             return None
         payload = page[start : start + local]
         if local < size:
@@ -382,7 +384,7 @@ class Salvage:
         found = b""
         while len(found) < size and (page := self._pages.get(number)):
             found += page[4 : 4 + size - len(found)]
-            number = int.from_bytes(page[:4], "big")
+            number = int.from_bytes(page[:4], "big") if len(page) == PAGE else 0
         return found
 
 
@@ -403,6 +405,8 @@ def _all_of(page: bytes, cells: dict[int, tuple[_T, int]]) -> dict[int, tuple[_T
 
     Behind the last pointer, older ones are left, which lead into the middle of other cells.
     """
+    if len(page) < PAGE:  # the file was cut off in the middle of it
+        return {}
     found = dict(islice(cells.items(), int.from_bytes(page[3:5], "big")))
     free, at = page[7], int.from_bytes(page[1:3], "big")
     while 8 <= at < PAGE - 3:
