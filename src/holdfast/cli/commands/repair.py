@@ -107,13 +107,14 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
         files = _mend_files(session, stack, paths, copies, given)
         if files is None:
             return 1
-        looks = given["dry_run"]
+        given["confirm"] &= not given["dry_run"]
         try:
-            store = stack.enter_context(session.reading() if looks else session.writing())
+            how = session.reading() if given["dry_run"] else session.writing()
+            store = stack.enter_context(how)
         except ReadOnlyError:
             if not files:
                 raise
-            store, looks = stack.enter_context(session.reading()), True
+            store, given["dry_run"] = stack.enter_context(session.reading()), True
             session.note(_REPLICA.format(session.url))
         if scope is not None:
             session.state(store, scope)
@@ -122,10 +123,10 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
         for url, one in zip(given["copies"], copies, strict=True):
             if core_of(one) not in damage.copies:
                 session.note(f"{url} is no copy of this store: no row is healed from it")
-        if files and not looks:
+        if files and not given["dry_run"]:
             damage.fill()
-        damage.look(as_if_healed=looks)
-        if damage.mendable and not looks:
+        damage.look(as_if_healed=given["dry_run"])
+        if damage.mendable and not given["dry_run"]:
             if not given["yes"]:
                 scopes = sorted({one.scope or "the store" for one in damage.found})
                 names = ", ".join(scopes[:5]) + (", …" if len(scopes) > 5 else "")
@@ -133,12 +134,12 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
                 show = None if session.json else (lambda: _say(session, damage))
                 session.confirm(f"Repair {names}?", refusal, show)
             damage.mend()
-        if given["confirm"] and not given["dry_run"] and not damage.found and damage.complete:
+        if given["confirm"] and not damage.found and damage.complete:
             for old in [f"{os.path.realpath(path)}.damaged" for path in paths]:
                 if os.path.exists(old):
                     os.remove(old)
         _say(session, damage)
-    return 1 if damage.left or (looks and damage.found) else 0 if damage.complete else 3
+    return 1 if damage.left or (given["dry_run"] and damage.found) else 0 if damage.complete else 3
 
 
 def _mend_files(
