@@ -1935,6 +1935,14 @@ BUGS = (
         "tests/storage/test_sqlite_damage.py::test_a_rebuild_that_is_killed_is_done_again",
     ),
     Bug(
+        "a file that is made anew is opened before copies have given their rows",
+        "storage/sqlite/rebuild.py",
+        "    _say_format(new, guard.UNFINISHED)\n",
+        "",
+        "tests/cli/test_cli_damaged_file.py"
+        "::test_nobody_opens_a_file_before_copies_have_given_their_rows",
+    ),
+    Bug(
         "of two rows of a key the newer is kept, whole or not",
         "cli/commands/repair.py",
         "            for key, older in file.older:\n",

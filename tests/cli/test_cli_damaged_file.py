@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import apsw
 import pytest
-from cli_kit import Cli, Result
+from cli_kit import PROGRAM, Cli, Result
 
 from holdfast import sync
-from holdfast.errors import ChangeIdError
+from holdfast.errors import ChangeIdError, DamagedStorageError
 from holdfast.storage.sqlite.files import PAGE
 from holdfast.store.inner import core_of
+from holdfast.store.open import META
 
 STORE = Path("store.db")
 LEAF_TABLE, LEAF_INDEX = 13, 10
@@ -261,6 +266,49 @@ def test_of_a_file_that_was_cut_off_a_copy_gives_back_all(size: int, cli: Cli, s
     whole(cli)
 
 
+KILLED = """
+import os, signal, sys
+from holdfast.cli.main import main
+from holdfast.storage.sqlite.engine import SqliteStorage
+real = SqliteStorage.commit
+
+def commit(self, batch):
+    real(self, batch)
+    if len(batch.puts) == 100:  # some rows of the copy are there
+        print(os.system(sys.argv.pop()), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+SqliteStorage.commit = commit
+main(["repair", "--yes", "--copy", "copy.db"])
+"""
+
+
+def test_nobody_opens_a_file_before_copies_have_given_their_rows(cli: Cli, store: Path) -> None:
+    """Neither as long as that lasts, nor after it was killed: agents would go on in an older state,
+    and what they write would stand in the place of what the copy has."""
+    truth = rows_of_table()
+    os.truncate(STORE, 12 * PAGE)
+    write = shlex.join([*PROGRAM, "key", "set", "agent:one", "count", "7"]) + " 2>refused"
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, write], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (-9, f"{6 << 8}\n"), done.stderr
+    for words in ("key get agent:one count", "key set agent:one count 7", "verify", "doctor"):
+        refused = cli(words)
+        assert refused.code == 6
+        assert "its repair goes on or was cut short" in refused.err
+        assert f"run `holdfast --store {store.resolve()} repair`" in refused.err
+    assert refused.err == Path("refused").read_text()
+    with pytest.raises(DamagedStorageError):
+        sync.open(f"sqlite:{STORE}", key=os.environ.get("HOLDFAST_KEY"), read_only=True)
+    assert cli("repair --dry-run").code == 1
+    again = cli("repair --yes --copy copy.db")
+    assert again.code == 0, again
+    assert "lost: nothing" in again.out
+    assert truth.items() <= rows_of_table().items()
+    whole(cli)
+
+
 def test_what_was_cut_off_is_told_until_the_old_file_goes(cli: Cli, store: Path) -> None:
     truth = rows_of_table()
     pages_before = os.path.getsize(STORE) // PAGE
@@ -358,6 +406,124 @@ def test_the_name_of_an_agent_that_is_stated_as_lost_can_be_given_again(
     assert cli("repair --yes --copy copy.db").code == 0
     assert cli("key get agent:two count").out == "40\n"
     assert cli("verify").code == 0
+
+
+@pytest.mark.parametrize("beside", [True, False], ids=["used here", "copied here"])
+@pytest.mark.parametrize("first", [bytes(PAGE), random.Random(1).randbytes(PAGE)])
+def test_the_first_page_costs_nothing(first: bytes, beside: bool, cli: Cli, store: Path) -> None:
+    """It holds the schema alone, which is known."""
+    truth = rows_of_table()
+    change(0, first)
+    for end in (".lock", ".sign") if not beside else ():
+        Path(f"store.db{end}").unlink(missing_ok=True)
+    if beside:
+        assert "repair" in cli("verify").err
+        assert "repair" in cli("doctor").err
+    done = cli("repair --yes")
+    assert done.code == 0, done
+    assert "lost: nothing" in done.out
+    assert rows_of_table() == truth
+    whole(cli)
+
+
+def test_a_database_of_another_program_is_left_alone(cli: Cli, store: Path) -> None:
+    """Also in the place of a store."""
+    STORE.unlink()
+    connection = apsw.Connection(str(STORE))
+    connection.execute(f"PRAGMA page_size={PAGE}")
+    connection.execute("CREATE TABLE notes(k BLOB, v BLOB)")
+    connection.execute("INSERT INTO notes VALUES (x'01', zeroblob(100))")
+    connection.close()
+    before = STORE.read_bytes()
+    for words in ("repair --dry-run", "repair --yes", "repair --yes --copy copy.db"):
+        refused = cli(words)
+        assert (refused.code, refused.out) == (2, "")
+        assert "is not a store" in refused.err
+    assert STORE.read_bytes() == before
+
+
+@pytest.mark.parametrize("left", [None, b"", b"S"], ids=["gone", "empty", "a byte"])
+def test_of_a_file_that_is_gone_a_copy_gives_back_all(
+    left: bytes | None, cli: Cli, store: Path
+) -> None:
+    truth = rows_of_table()
+    STORE.unlink()
+    Path("store.db.lock").unlink()  # what says that a store was here is its signer, or its ring
+    if left is not None:
+        STORE.write_bytes(left)
+    for words in ("verify", "repair --yes", "key get agent:one count"):
+        assert "--copy" in cli(words).err
+    assert "lost unless a copy has it: all rows" in cli("repair --dry-run --copy copy.db").out
+    done = cli("repair --yes --copy copy.db")
+    assert done.code == 0, done
+    assert left is not None or STORE.stat().st_mode & 0o77 == 0
+    assert truth.items() <= rows_of_table().items()
+    whole(cli)
+
+
+def test_a_path_where_nothing_was_is_not_filled_from_a_copy(cli: Cli, store: Path) -> None:
+    assert cli("--store", "stoer.db", "repair", "--yes", "--copy", "copy.db").code == 4
+    assert not Path("stoer.db").exists()
+
+
+def test_without_its_first_row_a_store_needs_a_copy_then_or_later(cli: Cli, store: Path) -> None:
+    truth = rows_of_table()
+    page = next(at for at in pages(LEAF_TABLE) if truth[META] in STORE.read_bytes()[at : at + PAGE])
+    change(page, bytes(PAGE))
+    for _ in range(2):
+        refused = cli("repair --yes")
+        assert (refused.code, refused.out) == (6, "")
+        assert "the row that says what a store is" in refused.err
+        assert "repair it with a copy of the store (--copy)" in refused.err
+        assert not Path("store.db.damaged").exists()
+    done = cli("repair --yes --copy copy.db")
+    assert (done.code, done.err) == (0, "")
+    assert truth.items() <= rows_of_table().items()
+    whole(cli)
+
+
+def test_health_of_a_damaged_file_is_no_success(cli: Cli, store: Path) -> None:
+    change(pages(LEAF_INDEX)[0] + 3, b"\0\3")
+    found = cli("doctor")
+    assert "the file itself is damaged" in found.out
+    assert found.code == 1
+
+
+def test_what_was_done_is_told_as_it_was(cli: Cli, store: Path) -> None:
+    change(pages(LEAF_TABLE)[3], bytes(PAGE))
+    before = STORE.read_bytes()
+    planned = cli("repair --dry-run")
+    assert planned.code == 1
+    assert "in no page of it, so lost unless a copy has it: entry (" in planned.out
+    assert STORE.read_bytes() == before
+    other = f"sqlite:{Path('other.db').resolve()}"
+    sync.open(other, key=os.environ.get("HOLDFAST_KEY")).close()
+    done = cli(f"repair --yes --copy copy.db --copy {other}")
+    assert f"{other} is no copy of this store" in done.err
+    assert "rebuilt from" in done.out
+    again = cli("repair --yes")
+    assert "rebuilt before; the old file is kept as" in again.out
+    ended = cli("repair --confirm")
+    assert f"the old file, {store.resolve()}.damaged, is removed" in ended.out
+    assert not Path("store.db.damaged").exists()
+
+
+def test_a_replica_is_mended_from_its_store(cli: Cli, store: Path) -> None:
+    truth = rows_of_table()
+    assert cli("replica sync sqlite:replica.db").code == 0
+    if Path("store.db.keys").exists():
+        shutil.copy("store.db.keys", "replica.db.keys")
+    data = Path("replica.db").read_bytes()
+    starts = [at for at in range(6 * PAGE, len(data), PAGE) if data[at] == LEAF_TABLE]
+    Path("replica.db").write_bytes(data[: starts[3]] + bytes(PAGE) + data[starts[3] + PAGE :])
+    done = cli("--store replica.db repair --yes")
+    assert done.code == 1
+    assert "rebuilt from" in done.out
+    assert "replica sync --full sqlite:replica.db" in done.err
+    assert cli("replica sync --full sqlite:replica.db").code == 0
+    assert truth.items() <= rows_of_table("replica.db").items()
+    assert cli("--store replica.db repair --confirm").code == 0
+    assert not Path("replica.db.damaged").exists()
 
 
 def test_a_file_of_which_nothing_is_left_says_what_helps(cli: Cli, store: Path) -> None:

@@ -472,7 +472,7 @@ def test_repair_gives_a_timeline_a_name_again(cli: Cli, agent: str) -> None:
         store.agent("7").fork("side").set("plan", "other")
     damage(b"T", 1)
     planned = cli("repair --dry-run")
-    assert (planned.code, planned.out) == (0, "agent:7: 1 rows would be healed\n")
+    assert (planned.code, planned.out) == (1, "agent:7: 1 rows would be healed\n")
     done = cli("repair --yes")
     assert done.code == 0
     assert "the name of timeline 1, which is called 'timeline-1' now" in done.out

@@ -14,6 +14,7 @@ import pytest
 
 from holdfast.errors import (
     DamagedRecordError,
+    DamagedStorageError,
     ForeignSchemaError,
     NewerFormatError,
     NotAStoreError,
@@ -106,7 +107,7 @@ def test_only_a_turn_that_need_not_be_durable_is_not_synced(path: Path) -> None:
         ),
         ("DROP TABLE cells", ForeignSchemaError),
         ("PRAGMA user_version=2", NewerFormatError),
-        ("PRAGMA user_version=0", NotAStoreError),
+        ("PRAGMA user_version=0", DamagedStorageError),
         ("PRAGMA application_id=7", NotAStoreError),
     ],
 )

@@ -26,6 +26,7 @@ from holdfast.errors import (
     StoreNotFoundError,
 )
 from holdfast.storage import url_of
+from holdfast.storage.sqlite.guard import was_store
 from holdfast.store.inner import handle_of
 
 if TYPE_CHECKING:
@@ -220,15 +221,13 @@ class Session:
     def _check_there(self) -> None:
         """Say what to do if there is no store; other places than files speak for themselves."""
         if not self.there():
-            if os.path.exists(self.path) and os.path.exists(f"{self.path}.lock"):  # which stays
-                raise DamagedStorageError(
-                    f"{self.path!r} is empty, and was a store: repair it with a copy of the store "
-                    "(holdfast repair --copy URL), or put the file back from a backup",
-                    place=self.path,
-                )
+            back = "repair it with a copy of the store (holdfast repair --copy URL), or put the "
+            back = f"was a store: {back}file back from a backup" if was_store(self.path) else ""
+            if back and os.path.exists(self.path):
+                raise DamagedStorageError(f"{self.path!r} is empty, and {back}", place=self.path)
             raise StoreNotFoundError(
                 f"there is no store at {self.path!r}; make one with `holdfast init`, or name "
-                "another with --store or HOLDFAST_STORE"
+                "another with --store or HOLDFAST_STORE" + (f". If there {back}" if back else "")
             )
 
     def there(self) -> bool:

@@ -554,6 +554,9 @@ def fill(core: Core, copy: Core) -> int:
     """Take from a copy all rows that are not here, or whose place is held, unless the store says
     itself that they went; how many that were. For a store whose file has lost rows."""
     filled: set[bytes] = set()
+    puts: list[tuple[bytes, bytes]] = []
+    places: list[tuple[bytes, bytes, bytes]] = []
+    """Those that are held."""
     trimmed: list[tuple[bytes, bytes, bytes]] = []
     with core.storage.moment() as mine, copy.storage.moment() as theirs:
         judge, judge_of_copy = Judge(core, mine), Judge(copy, theirs)
@@ -567,9 +570,15 @@ def fill(core: Core, copy: Core) -> int:
                     if rowkinds.sequence_of(key) <= floor.sequence:  # its body may be pruned here
                         trimmed.append((key, entry.split_row(row)[0].data, row))
                         row = trimmed[-1][1]
-                swaps = [(key, here, row)] if here is not None else []
-                core.storage.commit(Batch(puts=[] if swaps else [(key, row)], swaps=swaps))
+                if here is None:
+                    puts.append((key, row))
+                else:
+                    places.append((key, here, row))
                 filled.add(key)
+                if len(puts) + len(places) == 100:  # each commit tries in vain to shorten the log
+                    core.storage.commit(Batch(puts=puts, swaps=places))
+                    puts, places = [], []
+    core.storage.commit(Batch(puts=puts, swaps=places))
     # Stated as lost, a scope counts as deleted: no more, unless another one has its name now.
     ends = [rowkinds.deletion(key) for key in filled if key[:1] == b"D"]
     given_up = [key for key in ends if [one[0] for one in core.newest(key[1:17])] == [key]]

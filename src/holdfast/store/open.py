@@ -6,8 +6,8 @@ import logging
 import os
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -495,7 +495,7 @@ class Opening:
         except StoreNotFoundError:
             raise KeyMissingError(
                 f"the store is encrypted and its ring ({shown(url)}) is missing; put it back from "
-                "a copy"
+                "a copy; that of a replica is the one of its store: copy it there"
             ) from None
         return RingStorage(ring, shown(url))
 
@@ -570,20 +570,18 @@ def open_core(url: str | Path, **options: Any) -> Core:
 def read_meta(storage: Moment) -> Meta | None:
     """What the store says of itself; None if there is no store in this storage."""
     row = row_at(storage, META)
-    if row is None:
-        if not storage.scan(b"A", b"[", limit=1):
-            return None
-        # It is the first row of a store: if another process made the store meanwhile, it is there.
-        row = row_at(storage, META)
-        if row is None:
-            raise DamagedRecordError(
-                "the row that says what this store is, is missing", "store row"
-            )
+    if row is None and not storage.scan(b"A", b"[", limit=1):
+        return None
+    # It is the first row of a store: if another process made the store meanwhile, it is there.
+    row = row or row_at(storage, META)
     try:
-        return _decode(PlainSeal(bytes(16)).open(_AD, row))
+        return _decode(PlainSeal(bytes(16)).open(_AD, row or b""))
     except (msgspec.MsgspecError, DamagedRecordError):  # told as the row that it is
+        how = "missing" if row is None else "damaged"
         raise DamagedRecordError(
-            "the row that says what this store is, is damaged", "store row"
+            f"the row that says what this store is, is {how}: run `holdfast repair`, with a copy "
+            "of the store if there is one (--copy URL)",
+            "store row",
         ) from None
 
 
@@ -633,8 +631,9 @@ def check_cut_off(path: str) -> None:
         beside = f"signer of a store lies beside it ({signer!r})"
         beside = beside if signed else f"ring of a store lies beside it ({ring!r})"
         raise NotAStoreError(
-            f"{path!r} holds {size} bytes, and the {beside}: the store was cut off. Put its file "
-            "back from a copy, or, for a new store, remove both files"
+            f"{path!r} holds {size} bytes, and the {beside}: the store was cut off. Repair it "
+            "with a copy of the store (holdfast repair --copy URL), or put the file back from a "
+            "backup; for a new store, remove both files"
         )
 
 
@@ -644,13 +643,8 @@ def _holds_keys(ring: str) -> bool:
         return bool(stored_masters(storage)) and Ring.unused(storage) is None
 
 
-@contextmanager
-def _opened(ring: str) -> Iterator[Storage]:
-    storage = open_storage(ring, create=False, read_only=True)
-    try:
-        yield storage
-    finally:
-        storage.close()
+def _opened(ring: str) -> closing[Storage]:
+    return closing(open_storage(ring, create=False, read_only=True))
 
 
 def check_lost(path: str) -> None:

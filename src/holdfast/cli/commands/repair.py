@@ -16,7 +16,13 @@ from holdfast.cli import output
 from holdfast.cli.command import Group, command, flag
 from holdfast.cli.plain import plain
 from holdfast.cli.session import Session
-from holdfast.errors import HoldfastError, InvalidInputError, LeaseHeldError, RecoveryFailedError
+from holdfast.errors import (
+    HoldfastError,
+    InvalidInputError,
+    LeaseHeldError,
+    ReadOnlyError,
+    RecoveryFailedError,
+)
 from holdfast.recovery.failure_kinds import found_failure, grouped
 from holdfast.recovery.heal import Healed, copies_of, fill, heal_all, healing, held, hold
 from holdfast.recovery.lost_entries import Tails
@@ -31,7 +37,7 @@ from holdfast.seal.ring import GENERATIONS
 from holdfast.storage.contract import Batch
 from holdfast.storage.sqlite.engine import SqliteStorage
 from holdfast.storage.sqlite.guard import sync_folder, was_store
-from holdfast.storage.sqlite.rebuild import Mended, look, mend, mended_before
+from holdfast.storage.sqlite.rebuild import Mended, look, mend, mended_before, survey
 from holdfast.store.inner import (
     NO_SIGNER,
     STATED,
@@ -62,7 +68,8 @@ def doctor(session: Session, scope: str | None, budget: float, at_least: int) ->
     """Health from 0 to 100, with the reasons and the next step for each.
 
     Of the whole store, or of one scope: damage, what was begun and never ended, checkpoints,
-    retention, where key and signer lie, room on the disk. Nothing is changed.
+    retention, where key and signer lie, room on the disk. Nothing is changed. Exits with 1 if
+    anything is damaged, too.
     """
     with session.reading() as store:
         found = Recovery(store).health(
@@ -83,7 +90,8 @@ def doctor(session: Session, scope: str | None, budget: float, at_least: int) ->
     )
     if found.omitted:
         session.note(f"… and {found.omitted} more")
-    return 0 if found.score >= at_least else 1
+    damaged = any(one.kind.startswith("damaged_") for one in found.concerns)
+    return 1 if damaged or found.score < at_least else 0
 
 
 @command("repair [SCOPE] --copy --yes")
@@ -101,6 +109,7 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
 
     Before that, a file whose own structure is damaged is mended: its index in place, all else by a
     new file of every row that can be read. The old one is kept as PATH.damaged until --confirm.
+    Nobody else opens the file before this has ended: if it was killed, run it again.
 
     What is damaged in the past alone, and in no copy, stays damaged. With --accept-loss a signed
     checkpoint states which rows that are: the newest state and all else stays, and `verify` tells
@@ -109,28 +118,24 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
     change's id is removed, if none of its entries is left to make it again from: a change with that
     id would then be applied again.
 
-    Exits with 1 if damage is left, be it in the past alone, and with 3 if none is known but
-    --budget ended the search.
+    Exits with 1 if damage is left, be it in the past alone, or found by --dry-run, and with 3 if
+    none is known but --budget ended the search.
     """
     paths = [session.path, f"{session.path}.keys"] if session.is_file else []
     with ExitStack() as stack:
-        try:
-            copies = stack.enter_context(session.copies(given["copies"]))
-        except errors.KeyringError:  # the key may not be that of the store itself, which says more
-            with suppress(errors.DamagedRecordError, errors.ForeignSchemaError), session.reading():
-                raise
-        files = _mend_files(session, paths, copies, **given)
+        copies = _copies(session, stack, given["copies"])
+        files = _mend_files(session, stack, paths, copies, given)
         if files is None:
             return 1
-        if given["yes"] and not given["dry_run"] and paths and os.path.isfile(paths[1]):
-            with closing(SqliteStorage(paths[1], create=False)) as ring:
-                if make_cell_again(ring):
-                    session.note("the generation cell of the ring is made again from other rows")
-        store = stack.enter_context(session.reading() if given["dry_run"] else session.writing())
+        given["confirm"] &= not given["dry_run"]
+        store = _store(session, stack, given, mended=bool(files))
         if scope is not None:
             session.state(store, scope)
         damage = _Damage(store, copies, scope, given["budget"], given["accept_loss"])
         damage.files = files
+        for url, one in zip(given["copies"], copies, strict=True):
+            if core_of(one) not in damage.copies:
+                session.note(f"{url} is no copy of this store: no row is healed from it")
         if files and not given["dry_run"]:
             damage.fill()
         damage.look(as_if_healed=given["dry_run"])
@@ -146,38 +151,73 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
                 session.confirm(f"Repair {names}?", refusal, show)
             damage.mend()
         damage.judge()
+        if given["confirm"] and not (damage.found or damage.left) and damage.complete:
+            mended = [os.path.realpath(path) + end for path in paths for end in ("", "-wal")]
+            for old in filter(os.path.exists, [f"{path}.damaged" for path in mended]):
+                os.remove(old)
         _say(session, damage)
-    if given["confirm"] and not (damage.found or damage.left) and damage.complete:
-        mended = [os.path.realpath(path) + end for path in paths for end in ("", "-wal")]
-        for old in filter(os.path.exists, [f"{path}.damaged" for path in mended]):
-            os.remove(old)
-    return 1 if damage.left else 0 if damage.complete else 3
+    return 1 if damage.left or (given["dry_run"] and damage.found) else 0 if damage.complete else 3
+
+
+def _copies(session: Session, stack: ExitStack, urls: list[str]) -> list[Store]:
+    """Other stores, open until the stack is left."""
+    try:
+        return stack.enter_context(session.copies(urls))
+    except errors.KeyringError:  # the key may not be that of the store itself, which says more
+        with suppress(errors.DamagedRecordError, errors.ForeignSchemaError), session.reading():
+            raise
+        raise
+
+
+def _store(session: Session, stack: ExitStack, given: dict[str, Any], *, mended: bool) -> Store:
+    """The store; of a replica, whose file was `mended`, there is nothing more to do here."""
+    try:
+        how = session.reading() if given["dry_run"] else session.writing()
+        return stack.enter_context(how)
+    except ReadOnlyError:
+        if not mended:
+            raise
+    given["dry_run"] = True
+    session.note(_REPLICA.format(session.url))
+    return stack.enter_context(session.reading())
 
 
 def _mend_files(
-    session: Session, paths: list[str], stores: list[Store], dry_run: bool, yes: bool, **_: Any
+    session: Session, stack: ExitStack, paths: list[str], stores: list[Store], given: dict[str, Any]
 ) -> list[Mended] | None:
     """Mend files whose own structure is damaged, before the store is opened; None if they are only
-    to be looked at. One that was mended before is told of again, until its old file is removed."""
+    to be looked at. Until the stack is left, nobody else opens them. One that was mended before is
+    told of again, until its old file is removed."""
     done: list[Mended] = []
-    for path in filter(os.path.isfile, paths):
+    storages = [core_of(one).storage for one in stores]
+    meta = next((row for one in storages if (row := one.get([META])[0])), b"")
+    for path in paths:
+        main = path == session.path  # which can come from a copy as a whole
+        there = os.path.isfile(path) and os.path.getsize(path)
         log = f"{os.path.realpath(path)}-wal"
-        if _keep_log(session, path, log, yes and not dry_run):
+        if there and _keep_log(session, path, log, given["yes"] and not given["dry_run"]):
             done.append(Mended(log, f"{log}.damaged"))
-        if not (os.path.getsize(path) or was_store(path)) or not (found := look(path)):
+        if not there and not (main and meta and was_store(path)):
+            continue
+        if not (found := look(path)):
             done += [before] if (before := mended_before(path)) is not None else []
             continue
-        if dry_run:
+        if given["dry_run"]:
+            left = survey(path)
+            gone = [*map(rowkinds.describe, left.lost)] if left.rows else ["all rows"]
             told = f"the file itself is damaged ({found[0]}); it would be mended"
-            session.tell({"file": path, "found": found}, f"{path}: {told}")
+            lost = [f"in no page of it, so lost unless a copy has it: {one}" for one in gone]
+            session.tell({"file": path, "found": found, "lost": gone}, f"{path}: {told}", *lost)
             return None
-        if not yes:
+        if not given["yes"]:
             refusal = f"the file {path} itself would be mended, and the old one kept: add --yes"
             session.confirm(f"Mend the file {path} itself? The old one is kept.", refusal)
         # Without the row that says what it is, the new file is no store that rows could go into.
-        storages = [core_of(one).storage for one in stores if path == session.path]
-        spare = [(META, row) for one in storages for row in one.get([META]) if row is not None]
-        done.append(mend(path, spare[:1]))
+        done.append(stack.enter_context(mend(path, {META: meta} if main else {})))
+    if given["yes"] and not given["dry_run"] and paths and os.path.isfile(paths[1]):
+        with closing(SqliteStorage(paths[1], create=False)) as ring:
+            if make_cell_again(ring):
+                session.note("the generation cell of the ring is made again from other rows")
     return done
 
 
@@ -204,6 +244,10 @@ def _keep_log(session: Session, path: str, log: str, yes: bool) -> bool:
 _FEED, _CHANGE, _NAME = b"F".hex(), b"I".hex(), b"D".hex()
 _AGAIN = "a change with that id would be applied again"
 _ELSE = "give a copy (--copy), or go back: holdfast restore {} CHECKPOINT --past-damage"
+_REPLICA = (
+    "this is a replica; from the store that it follows it has all that is not whole here: run "
+    "`holdfast --store THAT replica sync --full {}`. Promote it only if that store is lost"
+)
 _UNNAMED = rowkinds.ROW[b"E"].stray
 _MADE = [kind.key.hex() for kind in rowkinds.ROWS if kind.heal == rowkinds.DERIVED]
 """Kinds of rows some of which can be made again without a copy."""
@@ -561,12 +605,7 @@ def _say(session: Session, damage: _Damage) -> None:
     names = "plans leases healing healed repaired stated left complete entries lost"
     told = {name: getattr(damage, name) for name in names.split()}
     told["files"] = [{"path": one.path, "kept": one.kept} for one in damage.files]
-    lines: list[object] = []
-    for file in damage.files:
-        kept = f"the old file is kept as {file.kept} until `holdfast repair --confirm`"
-        how = f"rebuilt from {file.rows} rows; {kept}" if file.kept else "its index is made anew"
-        how = kept if file.path.endswith("-wal") else how
-        lines.append(f"{file.path}: {how}")
+    lines: list[object] = [*damage.files]
     lines += [f"lost: {text}" for text in damage.lost]
     if cut := sum(one.cut for one in damage.files):
         lines.append(

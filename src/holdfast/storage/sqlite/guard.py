@@ -53,6 +53,8 @@ if sys.platform != "win32":
 PAGE = 8192
 APPLICATION_ID = 0x486F6C64
 FORMAT = 1
+UNFINISHED = 0x6D656E64
+"""In place of the format's number: made anew, and copies have yet to give their rows."""
 BUSY_SECONDS = 10.0
 """How long a call waits for another program before it gives up."""
 RETRY_SECONDS = 0.0003
@@ -77,6 +79,8 @@ _LOG_HEAD, _FRAME = 32, 24 + PAGE
 Identity = tuple[int, int]
 OPEN: Counter[Identity] = Counter()
 """Databases that this process has open, by device and inode."""
+ALONE: set[str] = set()
+"""Paths of those that this process mends: it holds their lock, and nobody else opens them."""
 
 
 def identity(path: str) -> Identity | None:
@@ -226,8 +230,8 @@ def not_a_store(path: str) -> NotAStoreError:
 
 
 def was_store(path: str) -> bool:
-    """Whether a store was opened at the path before: its lock stays with it."""
-    return os.path.exists(path + ".lock")
+    """Whether a store was at the path before: its lock, its signer or its ring are still there."""
+    return any(os.path.exists(path + end) for end in (".lock", ".sign", ".keys"))
 
 
 def frozen(path: str) -> bool:
@@ -246,16 +250,18 @@ def half_made(path: str) -> bool:
 
 
 def check_format(path: str, application: int, format_number: int) -> None:
-    """Refuse another program's database and a newer format."""
+    """Refuse another program's database, a newer format, and what is not mended yet."""
     if application != APPLICATION_ID:
         raise NotAStoreError(f"{path!r} is a database of another program; name another file")
-    if format_number > FORMAT:
+    if format_number == UNFINISHED and path not in ALONE:
+        raise damaged(path, "lacks rows, for its repair goes on or was cut short (begin it again)")
+    if FORMAT < format_number < 100:  # a larger number is damage
         raise NewerFormatError(
             f"{path!r} has format {format_number}, this version knows up to {FORMAT}; "
             "update holdfast"
         )
-    if format_number < FORMAT:
-        raise NotAStoreError(f"{path!r} has no valid format number; restore it from a backup")
+    if format_number not in (FORMAT, UNFINISHED):
+        raise damaged(path)
 
 
 def foreign(path: str, name: str) -> ForeignSchemaError:
@@ -280,7 +286,7 @@ class StoreLock:
         self._path = path + ".lock"
         self._optional = optional
         LOCKS.add(self)
-        if sys.platform != "win32":
+        if sys.platform != "win32" and path not in ALONE:  # who mends it has its lock
             self._open()  # else SQLite's own locks remain, and a leftover log is left to it
 
     def _open(self) -> None:
@@ -346,6 +352,10 @@ class StoreLock:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def keep(self) -> bool:
+        """Hold it exclusively from now on; False if others have it."""
+        return self._try(exclusive=True)
 
     def _try(self, *, exclusive: bool) -> bool:
         if sys.platform != "win32" and self._fd >= 0:
@@ -510,10 +520,10 @@ def is_damage(error: apsw.Error) -> bool:
     return isinstance(error, kinds) or getattr(error, "extendedresult", 0) in cut
 
 
-def damaged(path: str) -> DamagedStorageError:
+def damaged(path: str, how: str = "is damaged") -> DamagedStorageError:
     """The error for what SQLite cannot make sense of, or would give in a senseless order."""
     return DamagedStorageError(
-        f"the file {path!r} is damaged, and nothing is written to it until it is repaired: close "
+        f"the file {path!r} {how}, and nothing is written to it until it is repaired: close "
         f"the store everywhere, then run `holdfast --store {shlex.quote(path)} repair`, or restore "
         "it from a backup",
         place=path,

@@ -20,12 +20,12 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import apsw
 
@@ -43,7 +43,10 @@ JOIN records AS t NOT INDEXED ON t.rowid = i.rowid WHERE i.k >= x'' AND t.k IS N
 _BEGIN = guard.MAGIC + PAGE.to_bytes(2, "big")
 """How each file begins; else SQLite may take its log for another's, and remove it."""
 _MAPS = PAGE // 5 + 1  # each so many pages there is one that maps others
+_ROOTS = {3: ("records", False), 4: ("records", True), 5: ("cells", False), 6: ("cells", True)}
+"""Where each table, and its index, begins: in every file, for all are made in the same way."""
 _COUNT = "SELECT count(*) FROM sqlite_schema"
+_HAS = "SELECT count(*) FROM records WHERE k=?"
 _LOCK = threading.Lock()
 """A fork waits for it: no thread is inside SQLite, or writes the file, then."""
 _T = TypeVar("_T")
@@ -56,6 +59,8 @@ class Mended:
     path: str
     kept: str = ""
     """Where the old file is, if a new one took its place."""
+    before: bool = False
+    """Whether that was an earlier time."""
     rows: int = 0
     lost: list[bytes] = field(default_factory=list)
     """Keys of records that the index names and no page has."""
@@ -69,13 +74,36 @@ class Mended:
     """Pages that the file said it had, and that were cut off: what they held, and no index names,
     cannot be told."""
 
+    def __str__(self) -> str:
+        rebuilt = "rebuilt before" if self.before else f"rebuilt from {self.rows} rows"
+        kept = f"the old file is kept as {self.kept} until `holdfast repair --confirm`"
+        if not os.path.exists(self.kept):
+            kept = f"the old file, {self.kept}, is removed"
+        if self.path.endswith("-wal"):  # of which nothing is made
+            return f"{self.path}: {kept}"
+        return f"{self.path}: " + (f"{rebuilt}; {kept}" if self.kept else "its index is made anew")
+
+
+def _has_rows(path: str) -> bool:
+    """Whether any page holds rows that look like ours; the first one says nothing any more."""
+    with open(path, "rb") as file:
+        pages = iter(partial(file.read, PAGE), b"")
+        return any(
+            Salvage(iter((b"", b"", page))).found["records"] for page in pages if page[0] == 13
+        )
+
 
 def look(path: str) -> list[str]:
-    """What is wrong with a store's file, also if it cannot be opened; another file is refused."""
-    with open(path, "rb") as file:
-        page, number = file.read(PAGE), guard.APPLICATION_ID.to_bytes(4, "big")
+    """What is wrong with a store's file, also if it cannot be opened, or is gone, and what lies
+    beside it shows that it was there; another file is refused."""
+    page = b""
+    with suppress(FileNotFoundError), open(path, "rb") as file:  # it was there, and is cut off
+        page = file.read(PAGE)
+    number = guard.APPLICATION_ID.to_bytes(4, "big")
     ours = page[68:72] == number or any(sql.encode() in page for sql in files.TABLES.values())
-    if not ours and not guard.was_store(path):
+    # A header that is whole says whose it is; noise in its place does not.
+    other = len(page) >= 100 and page.startswith(guard.MAGIC)
+    if not ours and (other or not (guard.was_store(path) or _has_rows(path))):
         raise guard.not_a_store(path)
     if len(page) < PAGE:
         return ["the file was cut off"]
@@ -86,56 +114,76 @@ def look(path: str) -> list[str]:
         connection = files.connect(path, _patience, write=False)
         try:
             files.check_schema(connection, path)
-        except (errors.ForeignSchemaError, errors.NotAStoreError, apsw.Error) as error:
+        except (errors.FormatError, errors.DamagedStorageError, apsw.Error) as error:
+            # Damage, unless somebody added something, or a newer version made it.
             foreign = isinstance(error, errors.ForeignSchemaError)
-            if foreign and connection.execute(_COUNT).get > len(files.SCHEMA):
-                raise  # somebody added something
+            added = foreign and connection.execute(_COUNT).get > len(files.SCHEMA)
+            if added or isinstance(error, errors.NewerFormatError):
+                raise
             return [str(error)]
         finally:
             connection.close()
     return files.check(path, _patience)
 
 
-def mend(path: str, spare: Sequence[tuple[bytes, bytes]] = ()) -> Mended:
-    """Mend a file that `look` finds something wrong with; nobody may have it open.
+@contextmanager
+def mend(path: str, needed: Mapping[bytes, bytes]) -> Iterator[Mended]:
+    """Mend a file that `look` finds something wrong with; nobody may have it open, and nobody but
+    this process can open it until this is left.
 
-    `spare` are records of a copy that the new file has to have, whatever is left of the old one.
+    A new file may lack rows that copies have. It is opened by nobody before they are put in, not
+    even if this process is killed: it says of itself that it is not finished. Where this is left
+    by an error, it stays so, and is made again.
+
+    `needed` are records that a new file has to have, whatever is left of the old one: what a copy
+    has of each, or nothing.
     """
     path = os.path.realpath(path)
-    done: list[Mended] = []
-
-    def work(_alone: bool) -> None:
-        if not guard.in_use(path):
-            with open(path, "r+b") as file:
-                file.write(_BEGIN)
-            done.append(_reindexed(path) or _rebuilt(path, spare))
-
     lock = guard.StoreLock(path, optional=False)
     try:
+        if not lock.keep() or guard.in_use(path):
+            raise errors.StoreLockedError(
+                f"{path!r} is in use; close the store everywhere, then repair it"
+            )
+        guard.ALONE.add(path)
         with _LOCK:
             forks.join(_LOCK, _LOCK)
-            lock.share(lambda: True, work)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+            with open(fd, "r+b") as file:
+                file.write(_BEGIN)
+                file.seek(60)
+                again = file.read(4) == guard.UNFINISHED.to_bytes(4, "big")
+            mended = _reindexed(path)  # which also moves the log into it
+            if mended is None or again:
+                mended = _rebuilt(path, needed, again)
+        yield mended
+        if mended.kept:
+            _say_format(path, guard.FORMAT)
     finally:
+        guard.ALONE.discard(path)
         lock.release()
-    if not done:
-        raise errors.StoreLockedError(
-            f"{path!r} is in use; close the store everywhere, then repair it"
-        )
-    return done[0]
+
+
+def _say_format(path: str, number: int) -> None:
+    """Write the format's number into a file that nobody has open, and that has no log."""
+    with open(path, "r+b") as file:
+        file.seek(60)
+        file.write(number.to_bytes(4, "big"))
+        os.fsync(file)
 
 
 def mended_before(path: str) -> Mended | None:
     """The same of a file that was made anew before, as long as the old one is kept beside it: who
     mended it may have been killed before they could tell of it, or have had no copy."""
+    kept = os.path.realpath(path) + ".damaged"
+    return survey(path) if os.path.exists(kept) and not os.path.samefile(kept, path) else None
+
+
+def survey(path: str) -> Mended:
+    """What is left in a file, or in the old one beside it that it was made of."""
     path = os.path.realpath(path)
-    told = Mended(path, path + ".damaged")
-    if not os.path.exists(told.kept) or os.path.samefile(told.kept, path):
-        return None
-    connection = files.connect(path, _patience, write=False)
-    try:
-        salvage = _salvage(told, connection)
-    finally:
-        connection.close()
+    told = Mended(path, path + ".damaged", before=True)
+    salvage = _salvage(told) if os.path.exists(path) else Salvage(iter(()))
     for table in files.TABLES:
         deque(salvage.rows(table, told), maxlen=0)
     return told
@@ -165,10 +213,8 @@ def _reindexed(path: str) -> Mended | None:
         return None
 
 
-def _salvage(mended: Mended, connection: apsw.Connection) -> Salvage:
-    """What is left in the old file, whose pages are laid out as those of a whole one."""
-    objects: Any = connection.execute("SELECT rootpage, tbl_name, type FROM sqlite_schema")
-    roots = {root: (table, kind == "index") for root, table, kind in objects}
+def _salvage(mended: Mended) -> Salvage:
+    """What is left in the old file."""
     place = mended.kept if os.path.exists(mended.kept) else mended.path
     with open(place, "rb") as file:
         header = file.read(100)
@@ -176,33 +222,39 @@ def _salvage(mended: Mended, connection: apsw.Connection) -> Salvage:
             said = int.from_bytes(header[28:32], "big")
             mended.cut = max(0, said - os.path.getsize(place) // PAGE)
         file.seek(0)
-        return Salvage(iter(partial(file.read, PAGE), b""), roots)
+        return Salvage(iter(partial(file.read, PAGE), b""))
 
 
-def _rebuilt(path: str, spare: Sequence[tuple[bytes, bytes]]) -> Mended:
-    """Make a new file of a damaged one, whose log SQLite has moved into it as it was closed."""
+def _rebuilt(path: str, needed: Mapping[bytes, bytes], again: bool) -> Mended:
+    """Make a new file of a damaged one, whose log SQLite has moved into it as it was closed; or
+    again, of what it was made of, as it was not finished."""
     mended, new = Mended(path, path + ".damaged"), path + ".new"
-    if os.path.exists(mended.kept) and not os.path.samefile(mended.kept, path):
+    others = os.path.exists(mended.kept) and not os.path.samefile(mended.kept, path)
+    if others and not again:
         raise errors.RefusedError(f"{mended.kept!r} is there from a repair before: move it away")
     guard.remove(new)
     files.create(new, _patience, private=True)
     os.chmod(new, os.stat(path).st_mode & 0o777)
     connection = files.connect(new, _patience, write=True)
     try:
-        found = _salvage(mended, connection)
+        found = _salvage(mended)
         connection.execute("PRAGMA synchronous=EXTRA; BEGIN")
         for table in files.TABLES:
             put = f"INSERT INTO {table} VALUES(?,?)"
             connection.executemany(put, found.rows(table, mended))
+        spare = [(key, row) for key, row in needed.items() if row]
         connection.executemany("INSERT OR IGNORE INTO records VALUES(?,?)", spare)
+        gone = [key for key in needed if not connection.execute(_HAS, (key,)).get]
         connection.execute("COMMIT")
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     finally:
         connection.close()
-    if not mended.rows and not spare:
+    _say_format(new, guard.UNFINISHED)
+    if gone or not (mended.rows or spare):
         guard.remove(new)
+        left = "the row that says what a store is, is not" if mended.rows else "no row is left"
         raise errors.DamagedStorageError(
-            f"no row is left in the file {path!r}: repair it with a copy of the store (--copy), or "
+            f"{left} in the file {path!r}: repair it with a copy of the store (--copy), or "
             "put it back from a backup",
             place=path,
         )
@@ -219,10 +271,9 @@ def _rebuilt(path: str, spare: Sequence[tuple[bytes, bytes]]) -> Mended:
 class Salvage:
     """The rows in a file's pages, whatever leads to them."""
 
-    def __init__(self, data: Iterator[bytes], roots: dict[int, tuple[str, bool]]) -> None:
-        self._roots = roots
+    def __init__(self, data: Iterator[bytes]) -> None:
         self._pages = pages = {
-            number: page.ljust(PAGE, b"\0")
+            number: page
             for number, page in enumerate(data, 1)
             if number > 1 and (number - 2) % _MAPS
         }
@@ -238,15 +289,15 @@ class Salvage:
         for number, (table, index) in owners.items():
             for key, row in self._index_cells(pages[number]) if index else ():
                 self._named[table].setdefault(row, set()).add(key)
-        self._found: dict[str, dict[tuple[int, bytes], bytes]] = {name: {} for name in files.TABLES}
+        self.found: dict[str, dict[tuple[int, bytes], bytes]] = {name: {} for name in files.TABLES}
         for number, (table, index) in owners.items():
             if not index and pages[number][0]:
                 for row, key, value in self._table_cells(pages[number], self._named[table]):
-                    self._found[table].setdefault((row, key), value)
+                    self.found[table].setdefault((row, key), value)
 
     def rows(self, table: str, mended: Mended) -> Iterator[tuple[bytes, bytes]]:
         """Key and value of each row of a table, the oldest first; notes what is lost."""
-        found, named = self._found[table], self._named[table]
+        found, named = self.found[table], self._named[table]
         known = set().union(*named.values())
         newest: dict[bytes, bytes] = {}
         for (row, key), value in sorted(found.items()):
@@ -266,8 +317,8 @@ class Salvage:
         """The table that a page belongs to, and whether it is one of its index."""
         at = number
         for _ in range(20):
-            if at in self._roots:
-                return self._roots[at]
+            if at in _ROOTS:
+                return _ROOTS[at]
             at = self._above.get(at, 0)
         return "records", self._pages[number][0] in (2, 10)
 
@@ -278,6 +329,8 @@ class Salvage:
             start = at + child
             with suppress(Broken):
                 body, middle, end = (start + part for part in shape_of(page[start : start + 5]))
+                if end > len(page):
+                    continue  # the file was cut off in the middle of it
                 row = int.from_bytes(page[middle:end], "big", signed=True)
                 row = row if end > middle else page[body - 1] - 8
                 cells[at] = (page[body:middle], row), end
@@ -291,12 +344,12 @@ class Salvage:
         if whole := _all_of(page, cells):
             yield from (cell for cell, _ in whole.values())
             return
-        covered = bytearray(PAGE)
+        covered = bytearray(len(page))
         for at, (cell, end) in cells.items():
             yield cell
             covered[at:end] = b"\1" * (end - at)
         at = 8
-        while 0 <= (at := covered.find(0, at)) < PAGE - 4:
+        while 0 <= (at := covered.find(0, at)) < len(page) - 4:
             other = self._cell(page, at) if page[at] else None
             if other is not None and other[0][1] in named.get(other[0][0], ()):
                 yield other[0]
@@ -313,7 +366,7 @@ class Salvage:
             local = least + (size - least) % (PAGE - 4)
             local = local if local <= PAGE - 35 else least
         end = start + local + (4 if local < size else 0)
-        if not 4 <= size <= (2 << 20) or end > PAGE:
+        if not 4 <= size <= (2 << 20) or end > len(page):
             return None
         payload = page[start : start + local]
         if local < size:
@@ -333,7 +386,7 @@ class Salvage:
         found = b""
         while len(found) < size and (page := self._pages.get(number)):
             found += page[4 : 4 + size - len(found)]
-            number = int.from_bytes(page[:4], "big")
+            number = int.from_bytes(page[:4], "big") if len(page) == PAGE else 0
         return found
 
 
@@ -354,6 +407,8 @@ def _all_of(page: bytes, cells: dict[int, tuple[_T, int]]) -> dict[int, tuple[_T
 
     Behind the last pointer, older ones are left, which lead into the middle of other cells.
     """
+    if len(page) < PAGE:  # the file was cut off in the middle of it
+        return {}
     found = dict(islice(cells.items(), int.from_bytes(page[3:5], "big")))
     free, at = page[7], int.from_bytes(page[1:3], "big")
     while 8 <= at < PAGE - 3:
