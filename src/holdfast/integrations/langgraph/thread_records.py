@@ -174,9 +174,7 @@ class Names:
         """
         flat: list[Any] = []
         for name, value in mapping.items():
-            number = self._numbers.get(name)
-            flat.append(self.short(name) if number is None else number)
-            flat.append(newest - value if newest else value)
+            flat += (self.short(name), newest - value if newest else value)
         return flat
 
     def longs(self, flat: list[Any], newest: int = 0) -> dict[str, Any]:
