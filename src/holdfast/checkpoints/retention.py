@@ -59,7 +59,7 @@ from holdfast.store.inner import (
     stand_on,
 )
 from holdfast.store.names import rowkinds
-from holdfast.store.names.arguments import check_flag, check_text
+from holdfast.store.names.arguments import check_face, check_flag, check_text
 from holdfast.store.names.face import faced, writes
 from holdfast.store.names.items import TYPES, Checkpoint, Pruned, said
 from holdfast.store.names.scope import Scope
@@ -273,8 +273,7 @@ class Retention:
     """
 
     def __init__(self, store: Store, *, rules: Mapping[str, RetentionRule] | None = None) -> None:
-        if not isinstance(store, Store):
-            raise InvalidInputError("Retention takes an open store")
+        check_face(store, Store, "Retention")
         self._handle = handle_of(store)
         given = rules if rules is not None else {}
         known = list(given.items()) if isinstance(given, Mapping) else [(rules, rules)]
