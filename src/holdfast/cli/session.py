@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli import output
-from holdfast.cli.plain import fields_of, plain
+from holdfast.cli.plain import fields_of, plain, redact
 from holdfast.errors import (
     DamagedStorageError,
     HoldfastError,
@@ -25,8 +25,8 @@ from holdfast.errors import (
     ScopeNotFoundError,
     StoreNotFoundError,
 )
-from holdfast.storage import url_of
-from holdfast.store.inner import handle_of
+from holdfast.storage import shown, url_of
+from holdfast.store.inner import core_of, handle_of
 
 if TYPE_CHECKING:
     from holdfast.sync import State, Store, View
@@ -73,8 +73,6 @@ class Session:
     @property
     def shown(self) -> str:
         """The store's URL without a password."""
-        from holdfast.storage import shown
-
         return shown(self.url)
 
     @property
@@ -193,8 +191,6 @@ class Session:
     def _redact(self, store: Store) -> None:
         """Show nothing that `Protection.keep` has named, unless --reveal asks for it."""
         from holdfast.access.protection import kept_redaction
-        from holdfast.cli.plain import redact
-        from holdfast.store.inner import core_of
 
         context, hide = click.get_current_context(silent=True), None
         if context is None or not context.params.get("reveal"):

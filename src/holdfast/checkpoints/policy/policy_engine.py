@@ -140,9 +140,7 @@ class Engine(Gate):
             scope, timeline = one.scope, one.timeline
             if scope.kind != "agent" or timeline != "main" or one.repeated or not one.hash:
                 continue
-            target = targets[0]
-            if target.scope is not scope or target.timeline != timeline:
-                target = next(t for t in targets if (t.scope, t.timeline) == (scope, timeline))
+            target = next(t for t in targets if (t.scope, t.timeline) == (scope, timeline))
             tracker = self._trackers.get(scope.id)
             if tracker is None:
                 tracker = self._begin(scope)

@@ -133,7 +133,6 @@ class Turns:
         try:
             # What this process knows mostly is the newest; if not, committing tells.
             self._together([job])
-        except Conflict:
+        except Conflict:  # another process was faster, if it is the storage that says so
             anew = partial(self._together, [job], fresh=True)
-            # Another process was faster, if it is the storage that says so.
             again(anew, when=lambda conflict: bool(conflict.keys), times=TRIES)
