@@ -1237,8 +1237,8 @@ BUGS = (
     ),
     Bug(
         "an import that takes what any key signed",
-        "checkpoints/export_import.py",
-        "if said.signer not in trusted:",
+        "seal/signer.py",
+        "if signer not in trusted:",
         "if not trusted:",
         "tests/store/test_exports.py::test_who_vouches",
     ),

@@ -88,7 +88,7 @@ def test_a_listed_tuple_is_one_by_all_its_ways_and_reads_its_values_when_looked_
 def test_the_collector_is_as_it_was_also_after_a_value_that_cannot_be_read(on: bool) -> None:
     with HoldfastSaver.open("memory:") as saver:
         saver.put(thread(), checkpoint(a=[1], b=Gone(1)), {}, {})
-        saver._threads.clear()
+        saver._known.cache_clear()
         was = gc.isenabled()
         (gc.enable if on else gc.disable)()
         try:

@@ -51,7 +51,7 @@ def test_messages_are_those_of_the_checkpoint_that_is_read(
         before = checkpoint(messages=MESSAGES[:first])
         config = saver.put(WHERE, before, {}, {})
         if not known:
-            saver._threads.clear()
+            saver._known.cache_clear()
         after = checkpoint(messages=MESSAGES[:then])
         done = meanwhile(monkeypatch, name, lambda: saver.put(config, after, {}, {}))
         found = read(saver).checkpoint

@@ -89,17 +89,15 @@ class Backups:
         if store is not None and not isinstance(store, Store):
             raise InvalidInputError("Backups takes an open store, or None")
         self._core: Core | None = core_of(store) if store is not None else None
+        self._trusted = Trust.of(() if trust is None else trust, None).keys
         if self._core is not None:
             self._core.check_store()
+            self._trusted |= {self._core.public}
         if check_flag(encryption, "encryption") and self._core and self._core.ring is None:
             raise InvalidInputError(
                 "encryption was asked for, and this store is plain: its backups would be, too. "
                 "Make the store with a key, or leave encryption out"
             )
-        trusted = set(Trust.of(trust, None).keys) if trust is not None else set()
-        if self._core is not None:
-            trusted.add(self._core.public)
-        self._trusted = frozenset(trusted)
         self._place = Place(url, region=region, endpoint=endpoint)
 
     def __repr__(self) -> str:

@@ -24,9 +24,8 @@ from holdfast.errors import (
     InvalidInputError,
     NewerFormatError,
     StateIntegrityError,
-    UntrustedSignerError,
 )
-from holdfast.seal.signer import Signer
+from holdfast.seal.signer import Signer, check_vouched
 from holdfast.storage.contract import LAST, MAX_KEY, MAX_RECORD, Moment
 from holdfast.storage.rows import each
 
@@ -258,18 +257,9 @@ def is_run(part: Part) -> bool:
     return is_id(part.run) and len(part.hash) == 32
 
 
-def check_signer(backup: Backup, trusted: frozenset[bytes] | None) -> None:
-    """Refuse a backup that nobody signed who is trusted; None trusts nobody."""
-    if not backup.signer:
-        raise UntrustedSignerError(
-            f"backup {backup.id} is not signed: nobody vouches for it; give untrusted=True to "
-            "take it all the same"
-        )
-    if trusted is None or bytes.fromhex(backup.signer) not in trusted:
-        raise UntrustedSignerError(
-            f"backup {backup.id} is signed by {backup.signer}, who is not trusted here; if you "
-            "know from elsewhere whose key that is, give it with trust="
-        )
+def check_signer(backup: Backup, trusted: frozenset[bytes]) -> None:
+    """Refuse a backup that nobody signed who is trusted."""
+    check_vouched(f"backup {backup.id}", bytes.fromhex(backup.signer), trusted)
 
 
 def object_of(place: Place, part: Part) -> bytes:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.checkpoints.export_file import (
     BYTES,
@@ -35,7 +35,6 @@ from holdfast.store.inner import (
     ByteTree,
     LineHandle,
     Reader,
-    Rules,
     Slot,
     Timeline,
     checkpoint_view,
@@ -50,13 +49,10 @@ from holdfast.store.inner import (
 )
 from holdfast.store.names.arguments import check_flag
 from holdfast.store.names.face import writes
-from holdfast.store.names.items import MASK, Masked
+from holdfast.store.names.items import MASK, Checkpoint, Masked
 from holdfast.store.names.threads import safe_point
 from holdfast.store.names.whole_files import whole_file
-
-if TYPE_CHECKING:
-    from holdfast.store.names.items import Checkpoint
-    from holdfast.store.state import State
+from holdfast.store.state import State
 
 PAGE = 256
 FORMATS = ("holdfast", "json", "protobuf")
@@ -80,10 +76,15 @@ class Source:
         self.reader = Reader(handle.core, handle.scope, timeline, view, time)
         self.codec = handle.core.codec.plain_reader
 
+    @property
+    def view(self) -> Timeline:
+        """The state; another object once a saved index of it was found damaged."""
+        assert self.reader.at is not None
+        return self.reader.at
+
     def slots(self) -> Iterator[tuple[Timeline, str, Slot]]:
         """All keys but those that are declared or derived, in order."""
-        view = self.reader.at
-        assert view is not None
+        view = self.view
         own = ((k, s) for k, s in view.scan() if not (k.startswith(PREFIX) or derived(k)))
         while page := list(islice(own, PAGE)):
             safe_point()
@@ -94,7 +95,7 @@ class Source:
 
     def values(self, reveal: bool) -> Iterator[tuple[str, Slot, Any]]:
         """Keys and values, each of them whole; what is sensitive is masked unless revealed."""
-        rules = self._rules()
+        rules = rules_of((self.reader, self.view))
         for view, key, slot in self.slots():
             masked = masks(self.reader, view, key, [slot], rules, reveal=reveal)
             value = MASK if masked else self.reader.value(view, key, slot, True)
@@ -105,14 +106,9 @@ class Source:
     def tell(self) -> None:
         """Tell gates of the sensitive keys that are about to be read; they may refuse that."""
         if self.reader.core.gates.readers:
-            rules = self._rules()
+            rules = rules_of((self.reader, self.view))
             for view, key, slot in self.slots():
                 self.reader.told(view, [(key, slot)], rules)
-
-    def _rules(self) -> Rules:
-        view = self.reader.at
-        assert view is not None
-        return rules_of((self.reader, view))
 
     def declared(self) -> list[tuple[str, Any]]:
         """What is declared of the scope."""
@@ -259,11 +255,9 @@ def _describe(
     handle: LineHandle, source: Source, checkpoint: Checkpoint, *, signed: bool
 ) -> Description:
     keys, size, digest = source.measure()
-    view = source.reader.at
-    assert view is not None
     return Description(
         handle.core.lineage,
-        view.ledger.id,
+        source.view.ledger.id,
         str(handle.scope),
         checkpoint.timeline,
         checkpoint.sequence,

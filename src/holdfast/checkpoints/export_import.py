@@ -40,10 +40,10 @@ from holdfast.errors import (
     ReadOnlyError,
     ScopeErasedError,
     StateIntegrityError,
-    UntrustedSignerError,
 )
 from holdfast.seal.codec import Codec, Unbuilt, ValueLimits
 from holdfast.seal.keys import key_for
+from holdfast.seal.signer import check_vouched
 from holdfast.seal.subject_keys import SEALED
 from holdfast.store.inner import (
     PREFIX,
@@ -132,7 +132,7 @@ def inspect_export(
     """
     with _opened(path, key) as (file, said):
         if trust is not None:
-            _check_signer(said, Trust.of(trust, None).keys)
+            check_vouched("this export", said.signer, Trust.of(trust, None).keys)
         limits = ValueLimits()
         Content(file, said, limits).give(_Check(Codec(Unbuilt(), limits)))
         return public_export(said, file.encrypted)
@@ -169,7 +169,7 @@ def import_checkpoint(
     trusted = Trust.of(trust, None).keys if trust is not None else frozenset([core.public])
     with _opened(path, key) as (file, said):
         if not untrusted:
-            _check_signer(said, trusted)
+            check_vouched("this export", said.signer, trusted)
         export, declared = _checked(handle, file, said, limit)
         reason = reason or f"import of {said.scope} {export.checkpoint}"[:4096]
         new = not handle.place()[2]
@@ -233,19 +233,6 @@ def _checked(
     return export, declared
 
 
-def _check_signer(said: Description, trusted: frozenset[bytes]) -> None:
-    if not said.signer:
-        raise UntrustedSignerError(
-            "this export is not signed: nobody vouches for it; give untrusted=True to take it "
-            "all the same"
-        )
-    if said.signer not in trusted:
-        raise UntrustedSignerError(
-            f"this export is signed by {said.signer.hex()}, who is not trusted here; if you know "
-            "from elsewhere whose key that is, give it with trust="
-        )
-
-
 def _check_erased(handle: LineHandle, said: Description) -> None:
     if said.scope_id in erased_ids(handle.core):
         raise ScopeErasedError(
@@ -293,9 +280,6 @@ class _Check:
 
     def value(self, key: str, data: bytes, meta: Meta) -> None:
         """A value."""
-        self._decode(key, data)
-
-    def _decode(self, key: str, data: bytes) -> None:
         if key.startswith(PREFIX) or derived(key):
             raise damaged("holds a key that is never exported")
         try:
@@ -320,7 +304,7 @@ class _Check:
     def items(self, key: str, items: Iterator[bytes], meta: Meta) -> None:
         """A long list."""
         for item in items:
-            self._decode(key, item)
+            self.value(key, item, meta)
 
 
 class _Stage:

@@ -537,10 +537,8 @@ class Simulation:
 def restore(handle: LineHandle, request: RestoreRequest) -> RestoreResult:
     """Do a restore as it is asked for, but for what it is to be validated with."""
     request.check()
-    source = _source(handle, request)
     tried: list[Tried] = []
-    point = request.point if request.point is not None else locate(source, request.where, tried)
-    timeline, sequence = source.history.points.find(point)
+    source, timeline, sequence = _meant(handle, request, tried)
     about: dict[str, Any] = {}
     with suppress(CheckpointNotFoundError):  # a point that is none says nothing
         about = source.history.checkpoint_at(timeline, sequence).metadata if sequence else {}
@@ -569,8 +567,14 @@ def restore(handle: LineHandle, request: RestoreRequest) -> RestoreResult:
     )
 
 
-def _source(handle: LineHandle, request: RestoreRequest) -> LineHandle:
-    return StoreHandle(handle.core).of(request.source) if request.source is not None else handle
+def _meant(
+    handle: LineHandle, request: RestoreRequest, tried: list[Tried] | None = None
+) -> tuple[LineHandle, str, int]:
+    """Whose point is meant, and which."""
+    given = request.source
+    source = StoreHandle(handle.core).of(given) if given is not None else handle
+    point = request.point if request.point is not None else locate(source, request.where, tried)
+    return source, *source.history.points.find(point)
 
 
 def _bring(
@@ -653,9 +657,7 @@ def rehearse(handle: LineHandle, request: RestoreRequest) -> tuple[LineHandle, R
         problems.append("what a simulation runs can validate itself: leave out validate")
     if problems:
         raise RestoreValidationError(problems)
-    source = _source(handle, request)
-    point = request.point if request.point is not None else locate(source, request.where)
-    timeline, sequence = source.history.points.find(point)
+    source, timeline, sequence = _meant(handle, request)
     handle.ask("fork", "simulation")
     head = handle.place()[2]
     if request.if_head not in (None, head):

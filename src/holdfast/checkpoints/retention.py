@@ -35,6 +35,7 @@ from holdfast.errors import (
     StateIntegrityError,
     TimelineNotFoundError,
 )
+from holdfast.storage.rows import again
 from holdfast.store.inner import (
     REASONS,
     RETENTION,
@@ -59,7 +60,7 @@ from holdfast.store.inner import (
     stand_on,
 )
 from holdfast.store.names import rowkinds
-from holdfast.store.names.arguments import check_flag, check_text
+from holdfast.store.names.arguments import check_face, check_flag, check_text
 from holdfast.store.names.face import faced, writes
 from holdfast.store.names.items import TYPES, Checkpoint, Pruned, said
 from holdfast.store.names.scope import Scope
@@ -213,8 +214,6 @@ class Needs:
 # ---- retention ----------------------------------------------------------------------------------
 
 
-ATTEMPTS = 20
-"""Runs of others prune further meanwhile; each time less is left for this one."""
 DAY = timedelta(days=1)
 LOOKED_AT = 100
 """Newest entries of which the clocks are compared."""
@@ -273,8 +272,7 @@ class Retention:
     """
 
     def __init__(self, store: Store, *, rules: Mapping[str, RetentionRule] | None = None) -> None:
-        if not isinstance(store, Store):
-            raise InvalidInputError("Retention takes an open store")
+        check_face(store, Store, "Retention")
         self._handle = handle_of(store)
         given = rules if rules is not None else {}
         known = list(given.items()) if isinstance(given, Mapping) else [(rules, rules)]
@@ -320,24 +318,24 @@ class Retention:
         """
         check_flag(confirm, "confirm")
         done: list[Pruned] = []
-        for left in reversed(range(ATTEMPTS)):
-            try:
-                # As it is now, and no more than was asked for, if that is a plan.
-                asked = what if isinstance(what, RetentionPlan) else None
-                plan = self.plan(what if asked is None else asked.scope)
-                questions = (asked or plan).questions
-                if asked is not None:
-                    plan = _both(plan, asked)
-                if questions and not confirm:
-                    raise NotConfirmedError(f"{plan.scope}: {'; '.join(questions)}")
-                for line in plan.lines:
-                    safe_point()
-                    with suppress(TimelineNotFoundError):  # ended meanwhile
-                        done += self._prune(self._line(plan.scope).on(line.timeline), line)
-                break
-            except PrunedError:  # somebody else pruned further since it was planned
-                if not left:
-                    raise
+
+        def step() -> RetentionPlan:
+            # As it is now, and no more than was asked for, if that is a plan.
+            asked = what if isinstance(what, RetentionPlan) else None
+            plan = self.plan(what if asked is None else asked.scope)
+            questions = (asked or plan).questions
+            if asked is not None:
+                plan = _both(plan, asked)
+            if questions and not confirm:
+                raise NotConfirmedError(f"{plan.scope}: {'; '.join(questions)}")
+            for line in plan.lines:
+                safe_point()
+                with suppress(TimelineNotFoundError):  # ended meanwhile
+                    done.extend(self._prune(self._line(plan.scope).on(line.timeline), line))
+            return plan
+
+        # Others may prune further than was planned; each time less is left for this one.
+        plan = again(step, on=PrunedError)
         # Take back that checkpoints were cleared which are gone now.
         stay = {one.checkpoint.id for line in plan.lines for one in line.judged if one.stays}
         cleared = self._cleared(plan.scope)

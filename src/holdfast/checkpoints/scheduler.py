@@ -43,7 +43,7 @@ from holdfast.errors import (
 )
 from holdfast.store.inner import Asking, Lease, core_of
 from holdfast.store.names import rowkinds
-from holdfast.store.names.arguments import check_flag
+from holdfast.store.names.arguments import check_face, check_flag
 from holdfast.store.names.background import Background, Startable
 from holdfast.store.names.cause import acting
 from holdfast.store.names.cells import Swap
@@ -153,8 +153,7 @@ class Scheduler(Startable):
         rules: Mapping[str, RetentionRule] | None = None,
         lease: float = 30.0,
     ) -> None:
-        if not isinstance(store, Store):
-            raise InvalidInputError("a scheduler is made from an open store of the same face")
+        check_face(store, Store, "Scheduler")
         self._core = core_of(store)
         self._core.check_store()
         if policies is not None and not isinstance(policies, Policies):

@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
@@ -103,7 +103,7 @@ class ShutdownCheckpoints:
                 one.give(kept)
             self._given([one for one, _ in found])
         except BaseException:  # whatever it is: signals and gates are given back
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise
         return self
 
@@ -131,12 +131,7 @@ class ShutdownCheckpoints:
             for one in to:
                 one.book.step(lambda page: page.delete(_ID))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self._end()
         finally:
@@ -151,16 +146,11 @@ class ShutdownCheckpoints:
                 one.give(kept)  # here, where what it holds is at home
             await to_the_end(self._given, [one for one, _ in found])
         except BaseException:  # cancelled, too: signals and gates are given back
-            await self.__aexit__(None, None, None)
+            await self.__aexit__()
             raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         try:
             taking_part = [] if self._over else self._taking_part()
             await surely(self._end, [one.collect() for one in taking_part])

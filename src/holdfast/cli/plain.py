@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 SHAPES = {
-    "AuditedRead": "time, cause, scope, timeline, entry, keys",
     "Backup": "id, name, created, type, parent, encrypted, keys, signer, rows, bytes, objects, "
     "uploaded",
     "BackupReport": "id, ok, objects, rows, bytes, findings",
@@ -40,7 +39,6 @@ SHAPES = {
     "Handover": "id, task, from=giver, to=taker, status, reason, answer, offered=offered_at, "
     "answered=answered_at, messages, before, returns, term",
     "Healed": "scope, place, copy, lost?",
-    "Hold": "point, reason, text, by, until",
     "HookOutcome": "event, result, value, before, error, seconds",
     "Imported": "scope, timeline, entry=sequence, staged, root, backup=backup.id, left, "
     "declarations, export",
@@ -71,7 +69,6 @@ SHAPES = {
     "ScheduledRun": "schedule, slot, outcome, checkpoint=checkpoint.id, error",
     "Scrubbed": "entries, finished, healed, findings, seconds",
     "SyncedReplica": "url, made, rows, removed, bytes, findings, error, ok",
-    "TimelineInfo": "name, parent, start, head",
     "Transition": "number, time=timestamp, kind, from=from_state, to=to_state, trigger, success, "
     "error, version, id",
 }

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli import output
-from holdfast.cli.plain import fields_of, plain
+from holdfast.cli.plain import fields_of, plain, redact
 from holdfast.errors import (
     DamagedStorageError,
     HoldfastError,
@@ -25,9 +25,9 @@ from holdfast.errors import (
     ScopeNotFoundError,
     StoreNotFoundError,
 )
-from holdfast.storage import url_of
+from holdfast.storage import shown, url_of
 from holdfast.storage.sqlite.guard import was_store
-from holdfast.store.inner import handle_of
+from holdfast.store.inner import core_of, handle_of
 
 if TYPE_CHECKING:
     from holdfast.sync import State, Store, View
@@ -74,8 +74,6 @@ class Session:
     @property
     def shown(self) -> str:
         """The store's URL without a password."""
-        from holdfast.storage import shown
-
         return shown(self.url)
 
     @property
@@ -116,15 +114,11 @@ class Session:
         return HiddenText(_PROMPT + text)
 
     @property
-    def would_ask(self) -> bool:
-        """Whether opening the store asks a question."""
-        return self.key == _PROMPT
-
-    @property
     def key_name(self) -> str:
         """Where the key comes from, without its content."""
         source = self.key or os.environ.get("HOLDFAST_KEY", "")
-        return "passphrase" if source.startswith(_PROMPT) else source
+        asked = self.passphrase_file is not None or source.startswith(_PROMPT)
+        return "passphrase" if asked else source
 
     @property
     def signer_source(self) -> str | None:
@@ -164,24 +158,22 @@ class Session:
         with self._open(create=True) as store:
             yield store
 
-    def options(self) -> dict[str, Any]:
+    def options(self, *, create: bool = False) -> dict[str, Any]:
         """Arguments of `open`, for a program of the user's own, which has its own classes."""
         _refuse_passphrase(self.key)
-        self._check_there()
+        if not create:
+            self._check_there()
         return {
             "url": self.url,
-            "key": self.key_source(),
+            "key": self.key_source(new=create and not _is_file(self.path)),
             "durability": self.durability,
-            "create": False,
+            "create": create,
             "signer": self.signer_source,
         }
 
     @contextmanager
     def _open(self, *, create: bool, read_only: bool = False) -> Iterator[Store]:
-        _refuse_passphrase(self.key)
-        if not create:
-            self._check_there()
-        key = self.key_source(new=create and not _is_file(self.path))
+        given = self.options(create=create)
         import warnings
 
         from holdfast import sync
@@ -189,15 +181,7 @@ class Session:
 
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            store = sync.open(
-                self.url,
-                key=key,
-                durability=self.durability,
-                create=create,
-                read_only=read_only,
-                signer=self.signer_source,
-                registry=Unbuilt(),
-            )
+            store = sync.open(**given, read_only=read_only, registry=Unbuilt())
         self.warnings = [str(warning.message) for warning in caught]
         for text in self.warnings if not self.json else []:  # not as Python shows them
             click.echo(f"warning: {text}", err=True)
@@ -208,8 +192,6 @@ class Session:
     def _redact(self, store: Store) -> None:
         """Show nothing that `Protection.keep` has named, unless --reveal asks for it."""
         from holdfast.access.protection import kept_redaction
-        from holdfast.cli.plain import redact
-        from holdfast.store.inner import core_of
 
         context, hide = click.get_current_context(silent=True), None
         if context is None or not context.params.get("reveal"):
@@ -311,12 +293,10 @@ class Session:
 
     def fields(self, data: Any, shown: Iterable[tuple[str, Any]] | None = None) -> None:
         """Data as a document, or for people a line for each field (or of `shown`) that has one."""
-        if self.json:
-            output.document(plain(data))
-            return
         if shown is None:
             shown = (data if isinstance(data, dict) else fields_of(data)).items()
-        output.fields((name, one) for name, one in shown if one not in (None, "", [], (), {}))
+        said = [(name, one) for name, one in shown if one not in (None, "", [], (), {})]
+        self.tell(data, lambda: output.fields(said))
 
     def table(
         self, name: str, found: Iterable[Any], columns: str, *, about: Any = None, **made: Any

@@ -215,16 +215,11 @@ class Writer:
         self.bytes += len(row)
         self._waiting += len(row)
 
-    @property
-    def full(self) -> bool:
-        """Whether there is enough for a commit."""
-        batch = self._batch
-        count = len(batch.puts) + len(batch.swaps) + len(batch.drops) + len(batch.cells)
-        return self._waiting >= SIZE or count >= ROWS
-
     def ease(self) -> None:
         """Commit, if there is enough."""
-        if self.full:
+        batch = self._batch
+        count = len(batch.puts) + len(batch.swaps) + len(batch.drops) + len(batch.cells)
+        if self._waiting >= SIZE or count >= ROWS:
             self.flush()
 
     def flush(self, *, whole: bool | None = None) -> None:

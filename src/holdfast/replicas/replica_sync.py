@@ -219,17 +219,15 @@ def _is_up_to_date(core: Core, storage: Storage) -> bool:
         return False
     if storage.get([META]) != core.storage.get([META]) or ends(storage) != ends(core.storage):
         return False
-    return next(_cells(core.storage, storage, b"", LAST), None) is None
+    return next(_cells(core.storage, storage), None) is None
 
 
-def _cells(
-    source: Moment, replica: Moment, low: bytes, high: bytes, *, pins: bool = False
-) -> Iterator[Difference]:
+def _cells(source: Moment, replica: Moment, *, pins: bool = False) -> Iterator[Difference]:
     """Cells that are to become others: (key, what the replica has, what it is to have).
 
     Pins are of values on their way, which are not copied; those of a replica are its own.
     """
-    here, there = paged(source.cells, low, high), paged(replica.cells, low, high)
+    here, there = paged(source.cells, b"", LAST), paged(replica.cells, b"", LAST)
     for key, mine, theirs in differences(here, there, _is_copied):
         if _is_copied(key) or (pins and key != rowkinds.FOLLOWS):
             yield key, theirs, mine
@@ -267,20 +265,15 @@ class _Sync:
         """Copy everything; the row that makes it a store is written last."""
         self._claim.commit(Batch(drops=[META]), whole=False)
         self._comparison.copy()
-        for swap in self._cells(b"", LAST, pins=True):
-            self._writer.cell(swap)
-            self._writer.ease()
-        self._writer.flush()
+        self._write(_cells(self._moment, self._writer.storage, pins=True))
         self._writer.put(META, row_at(self._moment, META) or b"")
         self._writer.flush(whole=True)
 
     def _follow(self, *, full: bool) -> None:
         """Copy what came since, then what was changed besides."""
-        counts = list(self._cells(rowkinds.BESIDE, rowkinds.after(rowkinds.BESIDE)))
-        others = [
-            *self._cells(b"", rowkinds.BESIDE),
-            *self._cells(rowkinds.after(rowkinds.BESIDE), LAST),
-        ]
+        cells = list(_cells(self._moment, self._writer.storage))
+        counts = [one for one in cells if one[0].startswith(rowkinds.BESIDE)]
+        others = [one for one in cells if not one[0].startswith(rowkinds.BESIDE)]
         rests: dict[bytes, list[Difference]] = {}
         for one in others:
             if one[0][:1] == b"R" and one[2] is not None:
@@ -312,9 +305,6 @@ class _Sync:
                 known = self._writer.storage.scan(line, rowkinds.after(line), limit=1)
                 (before if known else after).append(one)
         return before, after
-
-    def _cells(self, low: bytes, high: bytes, *, pins: bool = False) -> Iterator[Difference]:
-        return _cells(self._moment, self._writer.storage, low, high, pins=pins)
 
     def _write(self, swaps: Iterable[Difference]) -> None:
         for swap in swaps:

@@ -29,7 +29,7 @@ from holdfast.storage.contract import Batch, Storage
 from holdfast.storage.rows import again
 from holdfast.store.inner import Core, StoreHandle, core_of, seen_in
 from holdfast.store.names import rowkinds
-from holdfast.store.names.arguments import check_flag, is_seconds
+from holdfast.store.names.arguments import check_face, check_flag, is_seconds
 from holdfast.store.names.background import Background, log
 from holdfast.store.names.face import ends, faced, here, writes
 from holdfast.store.names.items import Checkpoint
@@ -117,8 +117,7 @@ class Replicas:
         factor: int | None = None,
         interval: float = 1.0,
     ) -> None:
-        if not isinstance(store, Store):
-            raise InvalidInputError("Replicas takes an open store")
+        check_face(store, Store, "Replicas")
         self._core: Core = core_of(store)
         self._core.check_store()
         self._replicas = [_Replica(url) for url in check_urls(urls)]

@@ -12,6 +12,7 @@ import binascii
 import hashlib
 import os
 import re
+from collections.abc import Container
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -22,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
     Ed25519PublicKey,
 )
 
-from holdfast.errors import InvalidInputError, WrongKeyError
+from holdfast.errors import InvalidInputError, UntrustedSignerError, WrongKeyError
 from holdfast.seal.keys import make_secret, read_secret
 
 SEED = 32
@@ -159,6 +160,20 @@ class Signer:
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise TypeError("a signer is not pickled or copied; load it again where it is needed")
+
+
+def check_vouched(what: str, signer: bytes, trusted: Container[bytes]) -> None:
+    """Refuse what came from outside, unless somebody signed it who is trusted."""
+    if not signer:
+        raise UntrustedSignerError(
+            f"{what} is not signed: nobody vouches for it; give untrusted=True to take it all the "
+            "same"
+        )
+    if signer not in trusted:
+        raise UntrustedSignerError(
+            f"{what} is signed by {signer.hex()}, who is not trusted here; if you know from "
+            "elsewhere whose key that is, give it with trust="
+        )
 
 
 class Identity(NamedTuple):

@@ -59,7 +59,7 @@ from holdfast.checkpoints.schedule import (
 from holdfast.errors import InvalidInputError, MissingError
 from holdfast.seal.compress import LZ4_UP_TO
 from holdfast.store.inner import BookPage, Core, LineHandle, Operation, StoreHandle, core_of
-from holdfast.store.names.arguments import check_text, listed
+from holdfast.store.names.arguments import check_face, check_text, listed
 from holdfast.store.names.background import Closable
 from holdfast.store.names.face import ends, faced, here, writes
 from holdfast.store.names.scope import RESERVED, Scope
@@ -255,8 +255,7 @@ class Policies(Closable):
         metrics: Iterable[str] = (),
         watch: bool = True,
     ) -> None:
-        if not isinstance(store, Store):
-            raise InvalidInputError("Policies takes an open store")
+        check_face(store, Store, "Policies")
         self._core = core_of(store)
         self._closed = False
         own = frozenset(listed(metrics, "metrics"))

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.checkpoints.checkpoint_group import Saved, Wanted, save_all, switched_off
 from holdfast.checkpoints.checkpoint_keys import POLICIES
@@ -42,14 +42,11 @@ from holdfast.checkpoints.policy.tracker import (
     measure,
 )
 from holdfast.errors import HoldfastError, PolicyValidationError
-from holdfast.store.inner import Book, Gate, LineHandle, stored
+from holdfast.store.inner import Book, Change, Core, Gate, LineHandle, Timeline, Written, stored
 from holdfast.store.names.background import Background, is_at_work
 from holdfast.store.names.cause import acting
 from holdfast.store.names.scope import Scope
 from holdfast.store.state import State
-
-if TYPE_CHECKING:
-    from holdfast.store.inner import Change, Core, Timeline, Written
 
 AGENTS = 20_000
 """Agents that are watched at once; one that is left out is measured anew with its next write."""
@@ -143,9 +140,7 @@ class Engine(Gate):
             scope, timeline = one.scope, one.timeline
             if scope.kind != "agent" or timeline != "main" or one.repeated or not one.hash:
                 continue
-            target = targets[0]
-            if target.scope is not scope or target.timeline != timeline:
-                target = next(t for t in targets if (t.scope, t.timeline) == (scope, timeline))
+            target = next(t for t in targets if (t.scope, t.timeline) == (scope, timeline))
             tracker = self._trackers.get(scope.id)
             if tracker is None:
                 tracker = self._begin(scope)

@@ -211,9 +211,8 @@ class Metrics:
         if metric == MEMORY:
             return self.basis.size + self.growth
         if metric == ERRORS:
-            errors, done = self._within(ERRORS, condition, now), 0
-            if errors:
-                done = self._within(OPERATIONS, condition, now)
+            errors = self._within(ERRORS, condition, now)
+            done = self._within(OPERATIONS, condition, now)
             return errors / (errors + done) if errors else 0.0
         if condition.span is not None:
             return self._within(metric, condition, now)

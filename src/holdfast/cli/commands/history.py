@@ -27,7 +27,7 @@ from holdfast.errors import (
     PrunedError,
     StateIntegrityError,
 )
-from holdfast.store.inner import KINDS, Begins, Range, check_position, dumps, handle_of
+from holdfast.store.inner import KINDS, Begins, Range, check_position, dumps, handle_of, json_values
 from holdfast.store.names.items import MASK, Entry, Position
 from holdfast.sync import State
 
@@ -174,8 +174,6 @@ def _where(conditions: tuple[str, ...]) -> dict[str, Any]:
 
 def _value(text: str) -> Any:
     """JSON, or the text itself where it is none."""
-    from holdfast.store.inner import json_values
-
     try:
         return json_values.loads(text)
     except InvalidValueError:

@@ -15,7 +15,7 @@ import click
 from holdfast.cli import output
 from holdfast.cli.command import Group, flag, option
 from holdfast.cli.plain import Value, plain, redacted
-from holdfast.cli.session import Session, is_sensitive, point
+from holdfast.cli.session import Session, is_sensitive
 from holdfast.errors import InvalidInputError, MissingError
 from holdfast.seal.codec import ValueLimits
 from holdfast.store.inner import handle_of, json_values
@@ -63,13 +63,12 @@ def list_(
     session: Session, scope: str, prefix: str, limit: int | None, after: str, at: str | None
 ) -> None:
     """The keys of a scope, in order."""
-    with session.read(scope) as state:
-        view: Any = state if at is None else state.at(point(at))
+    with session.view(scope, at) as view:
         # One more than asked for tells whether there are more.
         found = view.keys(prefix, limit=limit + 1 if limit else None, after=after)
     shown = found[:limit]
     more = shown[-1] if len(found) > len(shown) else None
-    about = {"scope": state.scope, "after": more}
+    about = {"scope": view.scope, "after": more}
     session.table("keys", shown, "key", about=about, key=str)
     if more:
         session.note(f"there are more: --after {more!r}")
@@ -79,11 +78,10 @@ def list_(
 @flag("--text", "Print a text (or bytes) as it is, not as JSON.")
 def get(session: Session, scope: str, name: str, at: str | None, text: bool, reveal: bool) -> None:
     """The value of a key, as JSON; one that is sensitive only with --reveal."""
-    with session.read(scope) as state:
-        view: Any = state if at is None else state.at(point(at))
+    with session.view(scope, at) as view:
         item = view.item(name)
     if item is None:
-        raise _no_key(state.scope, name, at)
+        raise _no_key(view.scope, name, at)
     hidden = item.class_ == "sensitive" and not reveal
     value = Value(MASK if hidden else item.value)
     if session.json:

@@ -27,21 +27,17 @@ def init(session: Session) -> None:
         encrypted = bool(store.stats()["encrypted"])
     path = os.path.realpath(session.path) if os.path.islink(session.path) else session.path
     signer, cautions = session.signer_source, []
+    places: dict[str, str | None] = {"key": None}
+    beside: str | None = "in the ring"
     if encrypted:
-        asked = session.would_ask or session.passphrase_file is not None
-        key = "passphrase" if asked else session.key_name
         ring = f"{path}.keys" if session.is_file else "as the URL says"
-        places: dict[str, str | None] = {
-            "key": key,
-            "ring": ring,
-            "signer": signer or "in the ring",
-        }
+        places = {"key": session.key_name, "ring": ring}
         cautions.append("without key and ring nothing can be read: keep copies of both, apart")
     else:
         beside = f"file:{path}.sign" if session.is_file else None
-        places = {"key": None, "ring": None, "signer": signer or beside}
         what = "file" if session.is_file else "database"
         cautions.append(f"it is not encrypted: who can read the {what} can read the state")
+    places["signer"] = signer or beside
     if places["signer"] is None:
         cautions.append(
             "it has no signer, so that nothing is signed: make it with --signer file:PATH"

@@ -29,8 +29,7 @@ def listed(
     limit: int | None,
 ) -> Iterator[tuple[Thread, Space, Loaded]]:
     """Checkpoints of these places that fit, the newest id first."""
-    if limit is not None:
-        check_limit(limit)
+    check_limit(limit)
     page = min(limit, PAGE) if limit and not filter and id is None else PAGE
     pasts = [Past(*place, page=max(1, page)) for place in places]
     if id is not None:

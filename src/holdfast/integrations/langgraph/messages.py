@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -26,7 +26,13 @@ import msgspec
 import ormsgpack
 from langchain_core.messages import BaseMessage
 
-from holdfast.integrations.langgraph.objects import MessageEntry
+from holdfast.integrations.langgraph.objects import (
+    MessageEntry,
+    set_extra,
+    set_fields,
+    set_named,
+    set_private,
+)
 from holdfast.integrations.langgraph.thread_records import long_id, short_id
 from holdfast.integrations.langgraph.types import LISTED, MESSAGE, Types
 from holdfast.seal.codec import Codec, Refusal, Typed
@@ -206,8 +212,6 @@ def numbers(plain: Any, found: set[int]) -> None:
 
 def runs(found: set[int], gap: int = 16) -> list[tuple[int, int]]:
     """Ranges low..high that cover all numbers; those near each other are read together."""
-    if found and max(found) - min(found) < len(found) + gap:
-        return [(min(found), max(found) + 1)]
     ranges: list[tuple[int, int]] = []
     for number in sorted(found):
         if ranges and number - ranges[-1][1] <= gap:
@@ -254,7 +258,6 @@ encoding them."""
 _LONG = 0xDC
 """Begins a list of 16 items or more, in msgpack."""
 _NO_EXTRAS = b"\x80"
-_comparables: dict[type, bool] = {}
 
 
 class Kept:
@@ -361,21 +364,18 @@ class Kept:
     def build(self, count: int | None = None) -> list[BaseMessage]:
         """The messages again, or the first so many, as new objects."""
         made: list[Any] = list(map(object.__new__, self._classes[:count]))
-        _each(map(_set_fields, made, chain.from_iterable(map(_decode, self._data))))
+        _each(map(set_fields, made, chain.from_iterable(map(_decode, self._data))))
         extras = map(_decode, self._extras or [_NO_EXTRAS] * len(made))
-        _each(map(_set_extra, made, extras))
-        _each(map(_set_set, made, map(set, self._sets)))
-        _each(map(_set_private, made, [None] * len(made)))
+        _each(map(set_extra, made, extras))
+        _each(map(set_named, made, map(set, self._sets)))
+        _each(map(set_private, made, [None] * len(made)))
         return made
 
 
+@cache
 def _comparable(kind: type) -> bool:
     """Whether all of an object of this class lies in its fields, extra fields and set of names."""
-    found = _comparables.get(kind)
-    if found is None:
-        message = issubclass(kind, BaseMessage)
-        found = _comparables[kind] = message and not getattr(kind, "__private_attributes__", None)
-    return found
+    return issubclass(kind, BaseMessage) and not kind.__private_attributes__
 
 
 def _items(data: bytes) -> bytes:
@@ -409,11 +409,6 @@ _CONTAINERS = (dict, list)
 _fields = attrgetter("__dict__")
 _extra = attrgetter("__pydantic_extra__")
 _fields_set = attrgetter("__pydantic_fields_set__")
-_base = next(kind for kind in BaseMessage.__mro__ if "__dict__" in vars(kind))
-_set_fields = vars(_base)["__dict__"].__set__
-_set_extra = BaseMessage.__pydantic_extra__.__set__  # type: ignore[union-attr]
-_set_set = BaseMessage.__pydantic_fields_set__.__set__  # type: ignore[attr-defined]
-_set_private = BaseMessage.__pydantic_private__.__set__  # type: ignore[union-attr]
 
 
 _each = partial(deque[Any], maxlen=0)

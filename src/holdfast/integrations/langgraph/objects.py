@@ -282,10 +282,10 @@ class ModelEntry(_Fields):
                 default = self.cls.model_fields[name].get_default
                 values[name] = default(call_default_factory=True, validated_data=values)
         obj = object.__new__(self.cls)
-        _set_dict(obj, values)
-        _set_named(obj, set(payload))
-        _set_extra(obj, {} if self._extra else None)
-        _set_private(obj, None)
+        set_fields(obj, values)
+        set_named(obj, set(payload))
+        set_extra(obj, {} if self._extra else None)
+        set_private(obj, None)
         if odd or self._private:
             self._set_odd(obj, odd or {})
         return obj
@@ -307,10 +307,10 @@ class ModelEntry(_Fields):
         if not odd.keys() <= {"extra", "set", "private"}:
             raise InvalidValueError("it has parts that this version does not know")
         if "extra" in odd:
-            _set_extra(obj, odd["extra"])
+            set_extra(obj, odd["extra"])
             obj.__pydantic_fields_set__.update(odd["extra"] or ())
         if "set" in odd:
-            _set_named(obj, set(odd["set"]))
+            set_named(obj, set(odd["set"]))
         private = odd.get("private", {} if self._private else None)
         if private is not None:
             made = {
@@ -320,7 +320,7 @@ class ModelEntry(_Fields):
             }
             found = {name: value for name, value in made.items() if value is not PydanticUndefined}
             private = {**found, **private}
-        _set_private(obj, private)
+        set_private(obj, private)
 
 
 class MessageEntry(ModelEntry):
@@ -361,10 +361,10 @@ class MessageEntry(ModelEntry):
         return fields
 
 
-_set_dict = BaseModel.__dict__["__dict__"].__set__
-_set_named = BaseModel.__dict__["__pydantic_fields_set__"].__set__
-_set_extra = BaseModel.__dict__["__pydantic_extra__"].__set__
-_set_private = BaseModel.__dict__["__pydantic_private__"].__set__
+set_fields = BaseModel.__dict__["__dict__"].__set__
+set_named = BaseModel.__dict__["__pydantic_fields_set__"].__set__
+set_extra = BaseModel.__dict__["__pydantic_extra__"].__set__
+set_private = BaseModel.__dict__["__pydantic_private__"].__set__
 
 
 def kind_of(cls: type) -> type[Entry]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import (
     AsyncIterator,
     Callable,
@@ -16,7 +15,7 @@ from collections.abc import (
 )
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from functools import partial, wraps
+from functools import lru_cache, partial, wraps
 from itertools import islice
 from pathlib import Path
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
@@ -137,7 +136,7 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         self._relaxed = pending == "normal"
         self.types = types or (Serialised(serde) if serde else Types(strict=strict))
         self._sight = Sight()
-        self._threads: OrderedDict[str, Thread] = OrderedDict()
+        self._known = lru_cache(MOST_THREADS)(lambda name: Thread(core, name, self.types))
         self._lock = threading.Lock()  # a thread of LangGraph is one object, whoever asks first
         self._warned: dict[str, None] = {}
         self._pool = ThreadPoolExecutor(8, thread_name_prefix="holdfast-langgraph")
@@ -428,15 +427,8 @@ class HoldfastSaver(BaseCheckpointSaver[Any]):
         return thread, space, str(id) if id else None
 
     def _thread(self, thread_id: Any) -> Thread:
-        name = str(thread_id)
         with self._lock:
-            thread = self._threads.get(name)
-            if thread is None:
-                thread = self._threads[name] = Thread(self._core, name, self.types)
-            self._threads.move_to_end(name)
-            while len(self._threads) > MOST_THREADS:
-                self._threads.popitem(last=False)
-        return thread
+            return self._known(str(thread_id))
 
 
 def _address(config: RunnableConfig) -> int:

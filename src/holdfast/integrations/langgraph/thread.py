@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from bisect import bisect_left
 from collections.abc import Iterator
+from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -62,7 +63,8 @@ class Thread:
         """Values of short keys, as they were after the entry that was written last from here."""
         self.partial = False
         """Whether it is being copied to from here."""
-        self._spaces: dict[str, Space] = {}
+        self.space = cache(Space)
+        """A namespace, by its name; its keys are built once."""
         self.heads: dict[str, tuple[int, Record]] = {}
         """By namespace: version of the head, and what it says."""
         self.lives: dict[int, int] = {}
@@ -124,13 +126,6 @@ class Thread:
 
     def _deleted(self) -> ScopeNotFoundError:
         return ScopeNotFoundError(f"thread {self.id!r} was deleted since it was read")
-
-    def space(self, ns: str) -> Space:
-        """A namespace; its keys are built once."""
-        found = self._spaces.get(ns)
-        if found is None:
-            found = self._spaces[ns] = Space(ns)
-        return found
 
     def learn_names(self, reader: Reader, *, anew: bool = False) -> int:
         """Know all names that are stored; the version of their list.

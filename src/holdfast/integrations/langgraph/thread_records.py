@@ -28,6 +28,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from itertools import accumulate, chain
 from operator import sub
 from typing import Any, NamedTuple
@@ -91,7 +92,8 @@ class Space:
 
     def __init__(self, ns: str) -> None:
         self.ns = ns
-        self._channels: dict[str, str] = {}
+        self.channel = cache(self._channel)
+        """Key of a long value."""
         self.head = self._key("head")
         """Key of the newest checkpoint."""
         self.log = self._key("log")
@@ -115,12 +117,8 @@ class Space:
         """Key of what tasks wrote too late."""
         return f"{self._key('late')}/{quote(id, safe='-')}"
 
-    def channel(self, name: str) -> str:
-        """Key of a long value."""
-        found = self._channels.get(name)
-        if found is None:
-            found = self._channels[name] = f"{self._key('channel')}/{quote(name, safe=':+_-')}"
-        return found
+    def _channel(self, name: str) -> str:
+        return f"{self._key('channel')}/{quote(name, safe=':+_-')}"
 
 
 class Names:
@@ -174,9 +172,7 @@ class Names:
         """
         flat: list[Any] = []
         for name, value in mapping.items():
-            number = self._numbers.get(name)
-            flat.append(self.short(name) if number is None else number)
-            flat.append(newest - value if newest else value)
+            flat += (self.short(name), newest - value if newest else value)
         return flat
 
     def longs(self, flat: list[Any], newest: int = 0) -> dict[str, Any]:

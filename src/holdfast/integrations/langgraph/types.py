@@ -206,8 +206,8 @@ class _Apart:
             ]
         entry = self._types.known(kind)
         if entry is None:
-            known, found = self._builtin(value, kind)
-            if known:
+            found = self._builtin(value, kind)
+            if found is not None:
                 return found
             entry = self._types.entry(kind)
         if self._message is not None and isinstance(value, BaseMessage):
@@ -229,16 +229,14 @@ class _Apart:
             refusal.steps.append(step)
             raise
 
-    def _builtin(self, value: Any, kind: type) -> tuple[bool, Any]:
-        """(whether the value is of no class that an entry could stand for, its plain form)."""
+    def _builtin(self, value: Any, kind: type) -> Any:
+        """The plain form; None if an entry may stand for the value's class."""
         if kind is set or kind is frozenset:
-            return True, Typed(kind.__name__, 1, listed(map(self.any, value)))
+            return Typed(kind.__name__, 1, listed(map(self.any, value)))
         if kind is datetime and storable(value):
-            return True, value
+            return value
         found = BUILTIN.get(kind) or numpy_kind(kind)
-        if found is None:
-            return False, None
-        return True, Typed(found.name, 1, self.any(found.apart(value)))
+        return Typed(found.name, 1, self.any(found.apart(value))) if found is not None else None
 
 
 def _is_key(key: Any) -> bool:

@@ -12,9 +12,11 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import Conflict
+from holdfast.storage.rows import again
 from holdfast.store.names.cause import Cause
 
 if TYPE_CHECKING:
@@ -128,12 +130,9 @@ class Turns:
         draft.commit(cause, relaxed=all(job.relaxed for job in jobs))
 
     def _alone(self, job: Job) -> None:
-        for attempt in range(TRIES):
-            try:
-                # What this process knows mostly is the newest; if not, committing tells.
-                self._together([job], fresh=attempt > 0)
-                return
-            except Conflict as conflict:
-                # Another process was faster, if it is the storage that says so.
-                if attempt == TRIES - 1 or (attempt and not conflict.keys):
-                    raise
+        try:
+            # What this process knows mostly is the newest; if not, committing tells.
+            self._together([job])
+        except Conflict:  # another process was faster, if it is the storage that says so
+            anew = partial(self._together, [job], fresh=True)
+            again(anew, when=lambda conflict: bool(conflict.keys), times=TRIES)

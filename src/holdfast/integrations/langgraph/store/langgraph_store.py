@@ -123,10 +123,6 @@ class HoldfastStore(BaseStore):
     """
 
     supports_ttl = True
-    __slots__ = (
-        "_core", "_embedder", "_handle", "_latest", "_lock", "_mirror", "_sweeping",
-        "ttl_config",
-    )  # fmt: skip
 
     def __init__(
         self,
