@@ -43,7 +43,7 @@ from holdfast.errors import (
     NewerFormatError,
 )
 from holdfast.store.inner import Lease, LineHandle, Operation, Plan, handle_of, look, sticky
-from holdfast.store.names.arguments import check_awaited, check_not_async, check_own
+from holdfast.store.names.arguments import check_awaited, check_face, check_not_async, check_own
 from holdfast.store.names.face import (
     Step,
     Steps,
@@ -198,8 +198,7 @@ def attach(
     `PersistentAgent`), or it is a dataclass, a msgspec Struct or a pydantic model, of which all
     fields are. What is written is under the lease, if one is given.
     """
-    if not isinstance(state, State):
-        raise InvalidInputError("attach takes a state of the same face, such as store.agent('7')")
+    check_face(state, State, "attach")
     if isinstance(agent, MayWait):
         agent = agent.given
     else:

@@ -28,6 +28,7 @@ from holdfast.store.inner import (
     LineHandle,
     ScopedChange,
     identity,
+    same,
     sensitive,
 )
 from holdfast.store.names.scope import Scope, check_key
@@ -205,8 +206,7 @@ def packed(giver: Side, record: Record) -> tuple[HandoverPackage | None, int]:
         came, given = giver.record(record.returns, IN), giver.of(giver.packages).get(record.returns)
         if came is not None and given is not None and came.context == "copy":
             end = start + len(given.context)
-            same = _identities(messages[start:end]) == _identities(given.context)
-            start = end if same else start
+            start = end if same(messages[start:end], given.context) else start
     commands = [one for one in part.get(COMMANDS) or [] if one.get("task_id") in ours]
     made = HandoverPackage(task, messages[start:], subtasks=subtasks, commands=commands)
     return made, start
@@ -319,19 +319,15 @@ def begins(messages: list[Any], standing: Standing) -> int:
     """
     if standing.follows is None:
         return min(standing.at, len(messages))
-    said, before = _identities(messages), identity(standing.follows)
-    behind = [place for place, one in enumerate(said, 1) if one == before]
+    before = identity(standing.follows)
+    behind = [at for at, one in enumerate(map(identity, messages), 1) if one == before]
     return standing.at if standing.at in behind else min(behind, default=0)
 
 
 def without(messages: list[Any], context: list[Any]) -> list[Any]:
     """A conversation of an earlier time without as much of a context as it had then."""
-    found, given = _identities(messages), _identities(context)
+    found, given = ([*map(identity, side)] for side in (messages, context))
     for position in range(max(0, len(messages) - len(context)), len(messages)):
         if found[position:] == given[: len(messages) - position]:
             return messages[:position]
     return messages
-
-
-def _identities(messages: list[Any]) -> list[Any]:
-    return [identity(one) for one in messages]

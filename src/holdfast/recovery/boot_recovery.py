@@ -16,6 +16,7 @@ from holdfast.agents.agent_keys import HANDOVER, MAILBOX
 from holdfast.agents.effects import Effects
 from holdfast.agents.handover import Handovers
 from holdfast.agents.machines.definition import MachineDefinition
+from holdfast.agents.machines.machine_records import open_intents
 from holdfast.agents.mailbox import Mailbox
 from holdfast.agents.mailbox_records import BEGUN
 from holdfast.checkpoints.operation import finish
@@ -29,7 +30,7 @@ from holdfast.errors import (
     StoreClosedError,
 )
 from holdfast.recovery import failure_kinds
-from holdfast.recovery.context import Machines, interrupted, machines_on_loop
+from holdfast.recovery.context import Machines, machines_on_loop
 from holdfast.recovery.failure_kinds import AgentFailure, log
 from holdfast.recovery.heal import damage_of
 from holdfast.recovery.records import (
@@ -262,9 +263,7 @@ class Booting:
     # looking
 
     def _damage(self, scope: Scope) -> AgentFailure | None:
-        if not self._check:
-            return None
-        return damage_of(self._handle.line(scope), self._tails)
+        return damage_of(self._handle.line(scope), self._tails) if self._check else None
 
     def _is_unfinished(self, scope: Scope) -> bool:
         """Whether there is anything to settle; a cheap look, without a lease."""
@@ -273,7 +272,7 @@ class Booting:
         return bool(
             Records(self._handle, scope).unsettled()
             or any(one.why == "operation" for one in held(handle))
-            or any(interrupted(handle))
+            or open_intents(handle)
             or Effects(state).unfinished()
             or handle.reader.keys(HANDOVER, 1, "")
             or handle.reader.keys(BEGUN, 1, "")

@@ -149,15 +149,9 @@ class Procedure:
 
     def data(self) -> dict[str, Any]:
         """Plain data, which `Procedure.of` reads."""
-        found: dict[str, Any] = {"id": self.id, "name": self.name, "triggers": list(self.triggers)}
-        for name, part in self.parts():
-            found[name] = [step.data() for step in part]
-        return {
-            **found,
-            "timeout": self.timeout,
-            "retries": self.retries,
-            "backoff": self.backoff,
-        }
+        found = {one.name: getattr(self, one.name) for one in fields(self)}
+        steps = {name: [step.data() for step in part] for name, part in self.parts()}
+        return {**found, "triggers": list(self.triggers), **steps}
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Procedure:

@@ -165,15 +165,17 @@ def pass_over(what: object, error: Exception) -> None:
     log.warning("%s: what is kept of recoveries is damaged, and passed over: %s", what, error)
 
 
-def sign_along(handle: LineHandle, change: Change, sign: Plan) -> None:
-    """Let the entry that a change makes in a scope be followed by a checkpoint, in its commit."""
-    target = next(one for one in change.targets if one.scope == handle.scope)
-    signs = sign[0].targets[0].special
-    assert signs is not None
+def follow(target: Target, behind: Target) -> None:
+    """Let the entry of a target be followed by another one, in its commit."""
+    known = target.special, behind.special
 
     def special(stage: Stage, body: Body) -> None:
-        stage.add(target.prepared(stage.ledger), body)
-        signs(stage, Body(body.time, [], [], body.cause))
+        for one, build in zip((target, behind), known, strict=True):
+            if build is not None:
+                build(stage, body)
+            else:
+                stage.add(one.prepared(stage.ledger), body)
+            body = Body(body.time, [], [], body.cause)
 
     target.special = special
 
@@ -339,7 +341,8 @@ def planned(
     plan = parts.plan()
     assert plan is not None
     for handle, sign in signs:
-        sign_along(handle, plan[0], sign)
+        target = next(one for one in plan[0].targets if one.scope == handle.scope)
+        follow(target, sign[0].targets[0])  # a checkpoint
     plan[0].targets.extend(along)
     return plan[0]
 

@@ -125,10 +125,7 @@ class LoopStore:
 
     def commit(self, plan: Plan | None) -> Any:
         """Commit a change, if there is one."""
-        if plan is None:
-            return None
-        change, finish = plan
-        return finish(self._handle.core.run(change))
+        return self._state._run(plan) if plan is not None else None
 
     # checkpoints
 

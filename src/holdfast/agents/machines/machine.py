@@ -39,6 +39,7 @@ from holdfast.errors import (
 )
 from holdfast.store.inner import ChangeParts, copied, own_step
 from holdfast.store.names.arguments import (
+    by_name,
     check_count,
     check_face,
     check_limit,
@@ -159,10 +160,9 @@ class Machine(Routines):
                 [self._book.now_key],
             )
         step = self._step(seen.state, seen.state)
-        step.data = _checked_fields(seen.data if data is None else data, "data")
-        step.metadata = _checked_fields(
-            seen.now.metadata if metadata is None else metadata, "metadata"
-        )
+        step.data = copied(by_name(seen.data if data is None else data, "data"))
+        told = seen.now.metadata if metadata is None else metadata
+        step.metadata = copied(by_name(told, "metadata"))
         self._check_data(seen.state, step.data)
         yield from self._apply(seen, step, "save")
         saved: MachineSnapshot = yield self._look(self._snapshot)
@@ -397,10 +397,3 @@ class Machine(Routines):
             return going
 
         return own_step(self._state, trim)
-
-
-def _checked_fields(given: Any, what: str) -> dict[str, Any]:
-    """A copy of a mapping whose names are texts."""
-    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-        raise InvalidInputError(f"{what} is a mapping of names to values")
-    return copied(dict(given))

@@ -92,17 +92,13 @@ def _fate(base: list[Any], new: list[Any]) -> _Fate:
     """In a range that was replaced, items are changed one for one; what is left over was removed,
     or put in behind them."""
     items, added = list(base), {}
-    for low, high, first, last in aligned(_identities(base), _identities(new)):
+    for low, high, first, last in aligned(*([*map(identity, side)] for side in (base, new))):
         middle = low + min(high - low, last - first)
         items[low:middle] = new[first : first + middle - low]
         items[middle:high] = [DELETED] * (high - middle)
         if rest := new[first + middle - low : last]:
             added[high] = rest
     return _Fate(items, added)
-
-
-def _identities(items: list[Any]) -> list[Any]:
-    return [identity(item) for item in items]
 
 
 def _items(path: str, base: Items, ours: Items, theirs: Items, decide: Decide, steps: Steps) -> Any:
