@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, fields
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
+from holdfast.agents.state.checks import refusal_of
 from holdfast.checkpoints.policy.policy import milliseconds
 from holdfast.errors import (
-    InvalidInputError,
     InvalidKeyError,
     ProcedureValidationError,
     UnknownStepTypeError,
@@ -273,11 +273,7 @@ def _named_procedures(data: Mapping[Any, Any]) -> Sequence[Any]:
 
 
 def _text(value: object, what: str, least: int = 1) -> list[str]:
-    try:
-        check_text(value, what, 200, least=least)
-    except InvalidInputError as error:
-        return [str(error)]
-    return []
+    return refusal_of(check_text, value, what, 200, least=least)
 
 
 def _id(value: Any, what: str) -> list[str]:

@@ -6,17 +6,20 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any
 
 from holdfast.agents.agent_keys import CURRENT_TASK
+from holdfast.agents.machines.machine_records import DATA, MAIN, NOW, machine_key
 from holdfast.agents.state import checks as rules
-from holdfast.agents.state.capture import Captured, Persisted, capture, persisted
+from holdfast.agents.state.capture import FLAT, Captured, Persisted
 from holdfast.agents.state.checks import build, problems
-from holdfast.agents.state.components import Component, table
+from holdfast.agents.state.components import SCHEMA, Component, table
 from holdfast.agents.state.draft import Draft, find, keyed, list_at
+from holdfast.checkpoints.locate import describe
 from holdfast.errors import AgentValidationError, HoldfastError, InvalidInputError
 from holdfast.store.inner import (
     ChangeParts,
     LineHandle,
     Reader,
     handle_of,
+    made,
     moment,
     own_change,
     own_steps,
@@ -255,8 +258,41 @@ class AgentState:
 
     def capture(self, checkpoint: Any, *, verify: str = "full") -> Captured:
         """All that a checkpoint covers and all that is known of it, as one object."""
-        return capture(self, checkpoint, verify)
+        about = describe(self._handle, checkpoint, verify)
+        point = about.checkpoint
+        components = self._at(point).load()
+        identity = components.get("identity")
+        return Captured(
+            point.id,
+            point.scope.id,
+            identity.version if identity is not None else "",
+            round(point.time.timestamp() * 1000),
+            components,
+            about,
+        )
 
     def persisted(self) -> Persisted | None:
         """The state as one flat record; None if nothing was ever written."""
-        return persisted(self)
+        handle = self._handle
+        sequence = handle.place()[2]
+        if not sequence:
+            return None
+        source, known = handle.view(sequence).reader, self._components
+        read = {name: known[name].read(source) for name in FLAT}
+        # Where it is: as its machine has it, if it has one, else as the component says.
+        now, state = source.get(machine_key(MAIN, NOW)), read.pop("state")
+        state_name, state_data = ("", None) if state is None else (state.name, state.data)
+        if now is not None:
+            state_name, state_data = now["state"], source.get(machine_key(MAIN, DATA))
+        [newest] = handle.history.log(limit=1, until=sequence)
+        identity = known["identity"].read(source)
+        return Persisted(
+            agent_id=handle.scope.id,
+            state_name=state_name,
+            state_data=state_data,
+            **read,
+            schema_version=max(source.get(SCHEMA, {}).values(), default=1),
+            version=sequence,
+            created_at=identity.created_at or moment(made(handle.core, handle.scope)),
+            updated_at=newest.time,
+        )

@@ -22,7 +22,7 @@ import msgspec
 from msgspec import convert
 
 from holdfast.agents.state.shapes import TASK_PLACES
-from holdfast.errors import InvalidValueError
+from holdfast.errors import HoldfastError, InvalidValueError
 from holdfast.seal.codec import ValueLimits, complaints
 from holdfast.store.names.arguments import unawaited
 
@@ -57,6 +57,15 @@ def told(answer: Any, what: str) -> list[str]:
         return [f"{what} gave something to be awaited, which nobody does here"]
     kind = type(answer).__name__
     return [f"{what} gave back {kind}: it gives nothing, True, or what is wrong as texts"]
+
+
+def refusal_of(check: Callable[..., Any], *args: Any, **more: Any) -> list[str]:
+    """What a check says that refuses something; nothing if it does not."""
+    try:
+        check(*args, **more)
+    except HoldfastError as error:
+        return [str(error)]
+    return []
 
 
 def plain(value: Any, left: int = DEPTH) -> Any:
