@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -303,8 +302,7 @@ def take_again(part: ScopedChange, record: Record, taker: Side) -> None:
 
 def conversation(part: ScopedChange) -> list[Any]:
     """The messages that a state holds."""
-    found: Iterable[Any] = part.get(CONVERSATION) or ()
-    return list(found)
+    return list(part.get(CONVERSATION) or ())
 
 
 # ---- handover messages --------------------------------------------------------------------------

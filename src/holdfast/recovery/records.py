@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
@@ -314,7 +314,7 @@ class Noted(NamedTuple):
 
 def planned(
     store: StoreHandle,
-    pages: Iterable[Noted],
+    pages: Sequence[Noted],
     *,
     notices: Collection[RecoveryNotice] = (),
     along: Iterable[Target] = (),
@@ -325,24 +325,22 @@ def planned(
     is planned of the agent itself; none of it is there without the rest.
     """
     parts = ChangeParts(store, cause_now(), None, owner=True)
-    signs = []
-    for handle, values, sign in pages:
+    for handle, values, _ in pages:
         part = parts.part(handle)
         for id_, value in values.items():
             if isinstance(value, Struct):
                 book_of(handle, type(value)).page(part).put(id_, value)
             else:
                 part.set(PREFIX + id_, value)  # a procedure, which is a document of its own
-        if sign is not None:
-            signs.append((handle, sign))
     if notices:
         told = store.line(notices_scope())
         book_of(told, RecoveryNotice).page(parts.part(told)).extend(NOTICES, notices)
     plan = parts.plan()
     assert plan is not None
-    for handle, sign in signs:
-        target = next(one for one in plan[0].targets if one.scope == handle.scope)
-        follow(target, sign[0].targets[0])  # a checkpoint
+    for handle, _, sign in pages:
+        if sign is not None:  # a checkpoint
+            target = next(one for one in plan[0].targets if one.scope == handle.scope)
+            follow(target, sign[0].targets[0])
     plan[0].targets.extend(along)
     return plan[0]
 
