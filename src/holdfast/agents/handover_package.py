@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -217,16 +218,13 @@ def _tasks(part: ScopedChange) -> dict[str, Any]:
 
 def _below(task: str, tasks: dict[str, Any]) -> list[str]:
     """The tasks below one, at any depth."""
-    children: dict[str, list[str]] = {}
+    children: defaultdict[str, list[str]] = defaultdict(list)
     for id, one in tasks.items():
-        children.setdefault(one.get("parent", ""), []).append(id)
-    found: list[str] = []
-    waiting = [task]
-    while waiting:
-        new = [id for id in children.get(waiting.pop(), ()) if id != task and id not in found]
-        found += new
-        waiting += new
-    return found
+        children[one.get("parent", "")].append(id)
+    found = [task]
+    for above in found:  # also of those that are found here
+        found += [id for id in children[above] if id not in found]
+    return found[1:]
 
 
 def keys_of(record: Record, package: HandoverPackage) -> list[str]:

@@ -31,7 +31,7 @@ from holdfast.errors import (
 )
 from holdfast.recovery import failure_kinds
 from holdfast.recovery.context import Machines, machines_on_loop
-from holdfast.recovery.failure_kinds import AgentFailure, log
+from holdfast.recovery.failure_kinds import log
 from holdfast.recovery.heal import damage_of
 from holdfast.recovery.records import (
     ROLLED_BACK,
@@ -238,7 +238,7 @@ class Booting:
 
     def _scope(self, scope: Scope) -> None:
         """Look at a scope; what is to be done there is done under the lease of who runs it."""
-        damaged = self._damage(scope)
+        damaged = self._check and damage_of(self._handle.line(scope), self._tails)
         if not damaged and not self._is_unfinished(scope):
             self._report.methods[str(scope)] = "primary"
             return self._requests(scope)
@@ -261,9 +261,6 @@ class Booting:
         self._report.items.append(BootItem(scope, kind, what, outcome, why[:500], report))
 
     # looking
-
-    def _damage(self, scope: Scope) -> AgentFailure | None:
-        return damage_of(self._handle.line(scope), self._tails) if self._check else None
 
     def _is_unfinished(self, scope: Scope) -> bool:
         """Whether there is anything to settle; a cheap look, without a lease."""
@@ -328,7 +325,7 @@ class Booting:
     def _state(self, state: State) -> None:
         """The newest state if it can be read, else a checkpoint, a copy, or defaults."""
         methods, scope = self._report.methods, state.scope
-        failure = self._damage(scope)
+        failure = damage_of(self._handle.line(scope), self._tails) if self._check else None
         if failure is None:
             methods[str(scope)] = "primary"
             return

@@ -66,15 +66,14 @@ class Draft:
             for key in keys:
                 self._store(key, None)
             return
-        data = plain(value)
-        found = component.problems(data)
+        data, found = _fitted(component.whole, value, name)
         if component.form == "tasks" and not found:
             found = rules.stack_problems(data)
         if component.name == "context_window" and not found:
             found = rules.window_problems(data, len(data.get("messages", ())))
         self._refuse(name, found)
         self._versioned(component, replaced=True)
-        self._whole(component, stored(component.whole, build(component.whole, data)))
+        self._whole(component, data)
 
     @here
     def append(self, path: str, *items: Any) -> None:
