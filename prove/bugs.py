@@ -858,8 +858,8 @@ BUGS = (
     Bug(
         "a conflict shows what is sensitive",
         "store/history/merge.py",
-        "conflict.masked() if masked else self._redacted(conflict, steps)",
-        "self._redacted(conflict, steps)",
+        "told, hide = conflict.masked() if masked else conflict, self.handle.core.redact",
+        "told, hide = conflict, self.handle.core.redact",
         "tests/store/test_expiry_beside.py::test_conflicts_do_not_show_what_is_sensitive",
     ),
     Bug(

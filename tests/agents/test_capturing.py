@@ -9,7 +9,7 @@ from store_kit import Place, put_row, rows_of
 from test_agent_state import WHOLE, filled
 
 from holdfast import sync
-from holdfast.agents.state.capture import Captured
+from holdfast.agents.state.agent_state import Captured
 from holdfast.checkpoints.policy.policy import PRIORITIES
 from holdfast.errors import CheckpointValidationError
 from holdfast.sync.agents import AgentState

@@ -9,7 +9,7 @@ Glossary of this layer:
   a key each. What is wrong with one is gathered by its type and by rules between them
   (`state.checks`).
 - **Draft**: writes to components that become one change (`state.draft`); they are read
-  and written by `AgentState` (`state.agent_state`); `state.capture` gives all components of a
+  and written by `AgentState` (`state.agent_state`), which gives all components of a
   checkpoint as one object.
 - **Attached**: an object of any class that is kept in a state (`attached`), by what differs
   from its last save (`attach_fields`). Its **life** is started, paused, resumed and stopped.

@@ -41,7 +41,7 @@ from holdfast.agents.mailbox import MailboxStatus as MailboxStatus
 from holdfast.agents.mailbox_records import Box, Standing
 from holdfast.agents.retry import RetryPolicy as RetryPolicy
 from holdfast.agents.retry import failure_kind as failure_kind
-from holdfast.agents.state.capture import Captured, Persisted
+from holdfast.agents.state.agent_state import Captured, Persisted
 from holdfast.agents.state.components import Component as Component
 from holdfast.agents.state.draft import Draft
 from holdfast.agents.state.shapes import ExecutionState, Identity

@@ -51,7 +51,6 @@ from holdfast.store.names.arguments import (
     check_filters,
     check_flag,
     check_limit,
-    check_prefixes,
     check_run,
 )
 from holdfast.store.names.face import (
@@ -227,7 +226,6 @@ class Agents:
 
         Those that are damaged are among them, for nobody knows.
         """
-        check_prefixes(prefix=prefix)
         check_filters(kind=kind, after=after)
         check_limit(limit)
         mine = set(here)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 from holdfast.agents.agent_keys import ATTACHED, EXECUTION_STATE, MayWait, may_wait
 from holdfast.agents.attach_fields import (
@@ -43,7 +43,7 @@ from holdfast.errors import (
     NewerFormatError,
 )
 from holdfast.store.inner import Lease, LineHandle, Operation, Plan, handle_of, look, sticky
-from holdfast.store.names.arguments import check_awaited, check_not_async, check_own
+from holdfast.store.names.arguments import check_awaited, check_face, check_not_async, check_own
 from holdfast.store.names.face import (
     Step,
     Steps,
@@ -198,8 +198,7 @@ def attach(
     `PersistentAgent`), or it is a dataclass, a msgspec Struct or a pydantic model, of which all
     fields are. What is written is under the lease, if one is given.
     """
-    if not isinstance(state, State):
-        raise InvalidInputError("attach takes a state of the same face, such as store.agent('7')")
+    check_face(state, State, "attach")
     if isinstance(agent, MayWait):
         agent = agent.given
     else:
@@ -369,13 +368,6 @@ METHODS = (
 """What an object may have for us to call."""
 
 
-class Found(NamedTuple):
-    """What is stored of an object, as it was stored."""
-
-    manifest: Manifest
-    fields: dict[str, Any]
-
-
 class Attachment(Living):
     """What is kept of an object, and where. Not for several threads at once."""
 
@@ -424,17 +416,17 @@ class Attachment(Living):
         If that fails, the object may hold part of it or nothing: no save is taken from it before it
         is restored.
         """
-        found: Found | None = yield load
+        found: tuple[Manifest, dict[str, Any]] | None = yield load
         if found is None:
             return False
-        made: Any = found.fields
-        if self._upgrades(found.manifest):
+        manifest, made = found
+        if self._upgrades(manifest):
             try:
-                version, upgrade = found.manifest.version, self.obj.upgrade_state
+                version, upgrade = manifest.version, self.obj.upgrade_state
                 made = yield ask(upgrade, version, dict(made), what="upgrade_state")
             except Exception as error:
                 raise self.failed(error, "upgrade_state") from error
-        built, saved = self._built_of(found, made)
+        built, saved = self._built_of(*found, made)
         self.saved = Saved()
         yield from self.given(built)
         self.saved = saved
@@ -503,8 +495,8 @@ class Attachment(Living):
             )
         return Conflict(f"{self.handle.scope}: {why}", [ATTACHED])
 
-    def load(self) -> Found | None:
-        """What is stored; None if nothing is."""
+    def load(self) -> tuple[Manifest, dict[str, Any]] | None:
+        """What is stored, and its fields, as they were stored; None if nothing is."""
         place = self.handle.place()[2]
         reader = self.handle.view(place).reader if place else self.handle.reader
         manifest = read_manifest(reader)
@@ -517,14 +509,16 @@ class Attachment(Living):
                 f"{type(self.obj).__name__} has {version}; update it"
             )
         wanted = None if self._upgrades(manifest) else self.fields
-        return Found(manifest, read_fields(reader, manifest, wanted))
+        return manifest, read_fields(reader, manifest, wanted)
 
     def _upgrades(self, manifest: Manifest) -> bool:
         """Whether the object makes today's values itself, of all that is stored: what is a field
         no longer may be what another is made from."""
         return manifest.version < _version(self.obj) and hasattr(self.obj, "upgrade_state")
 
-    def _built_of(self, found: Found, values: Any) -> tuple[dict[str, Any], Saved]:
+    def _built_of(
+        self, manifest: Manifest, fields: dict[str, Any], values: Any
+    ) -> tuple[dict[str, Any], Saved]:
         """Values as objects of the types that the class names, and what is saved of them."""
         if not isinstance(values, Mapping):
             raise self._invalid(
@@ -537,11 +531,10 @@ class Attachment(Living):
         if wrong:
             raise self._invalid(f"what is saved does not fit {type(self.obj).__name__}", wrong)
         stored = built = mine | {name: build(hints[name], one) for name, one in typed.items()}
-        if found.manifest.version < _version(self.obj):  # not stored before the next save
+        if manifest.version < _version(self.obj):  # not stored before the next save
             # What the upgrade leaves out is removed then; what it returns beside the fields stays.
-            before = found.fields.items()
-            stored = {n: one for n, one in before if n in mine or n not in values}
-        return built, Saved.of(found.manifest, stored)
+            stored = {n: one for n, one in fields.items() if n in mine or n not in values}
+        return built, Saved.of(manifest, stored)
 
     def _stored(self, name: str, value: Any, inner: bool) -> Any:
         """What is stored of a value: what the type of the field builds it from again.

@@ -53,7 +53,7 @@ from holdfast.store.inner import (
     handle_of,
     moment,
 )
-from holdfast.store.names.arguments import check_run, listed
+from holdfast.store.names.arguments import check_face, check_run, listed
 from holdfast.store.names.face import (
     Blocks,
     Step,
@@ -183,10 +183,7 @@ class Effects:
     """
 
     def __init__(self, state: State, *, keep: float | timedelta | None = None) -> None:
-        if not isinstance(state, State):
-            raise InvalidInputError(
-                "Effects takes a state of the same face: holdfast has its own, so has holdfast.sync"
-            )
+        check_face(state, State, "Effects")
         if keep is not None:
             check_ttl(keep)
         self._state = state
@@ -310,7 +307,9 @@ class Effects:
     ) -> Steps[Doing]:
         """Begin an effect, do it in one step, take what came of it, and end it; withdrawn if nobody
         is left to do it."""
-        errors = checked_errors(harmless)
+        errors = harmless if isinstance(harmless, tuple) else (harmless,)
+        if not all(isinstance(one, type) and issubclass(one, BaseException) for one in errors):
+            raise InvalidInputError("harmless takes classes of errors")
         doing: Doing = yield write(
             self._begin, asked, undo=lambda doing: self._end(doing, doing._before)
         )
@@ -641,12 +640,3 @@ class Effects:
                     self._book.step(note)
         finally:
             running.discard(doing._record.token)
-
-
-def checked_errors(harmless: Any) -> Errors:
-    """Classes of errors, one or several."""
-    given = harmless if isinstance(harmless, tuple) else (harmless,)
-    for one in given:
-        if not (isinstance(one, type) and issubclass(one, BaseException)):
-            raise InvalidInputError("harmless takes classes of errors")
-    return given

@@ -56,7 +56,7 @@ from holdfast.store.inner import (
     own_step,
     own_steps,
 )
-from holdfast.store.names.arguments import check_function, check_not_async, check_text
+from holdfast.store.names.arguments import check_face, check_function, check_not_async, check_text
 from holdfast.store.names.face import Steps, ask, asks, faced, read, steps, steps_of, writes
 from holdfast.store.names.scope import Scope
 from holdfast.store.state import State
@@ -80,11 +80,7 @@ class Handovers:
     """
 
     def __init__(self, store: Store) -> None:
-        if not isinstance(store, Store):
-            raise InvalidInputError(
-                "Handovers takes an open store of the same face: holdfast has its own, so has "
-                "holdfast.sync"
-            )
+        check_face(store, Store, "Handovers")
         self._store = store
         self._handle: StoreHandle = handle_of(store)
 
@@ -311,7 +307,7 @@ class Handovers:
             giver=str(giver.scope),
             taker=str(taker.scope),
             reason=reason,
-            offered_at=self._now(),
+            offered_at=moment(self._handle.core.clock.claimed()),
             context=context,
             returns=returns,
         )
@@ -449,7 +445,8 @@ class Handovers:
 
     def _close(self, prepared: Prepared, status: str, answer: str) -> None:
         record, giver = prepared.record, prepared.giver
-        record.status, record.answer, record.answered_at = status, answer, self._now()
+        record.status, record.answer = status, answer
+        record.answered_at = moment(self._handle.core.clock.claimed())
         if giver.record(record.id, OUT) is not None:  # else the giver was deleted since
             standing = giver.standing(record.task)
             standing.offer = ""
@@ -471,9 +468,6 @@ class Handovers:
 
     def _side(self, record: Record, where: str) -> Side:
         return Side(self._handle.line(record.giver if where == OUT else record.taker))
-
-    def _now(self) -> Any:
-        return moment(self._handle.core.clock.claimed())
 
     def _invalid(self, scope: str, task: str, problems: list[str]) -> HandoverValidationError:
         error = HandoverValidationError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -28,6 +28,7 @@ from holdfast.store.inner import (
     LineHandle,
     ScopedChange,
     identity,
+    same,
     sensitive,
 )
 from holdfast.store.names.scope import Scope, check_key
@@ -205,8 +206,7 @@ def packed(giver: Side, record: Record) -> tuple[HandoverPackage | None, int]:
         came, given = giver.record(record.returns, IN), giver.of(giver.packages).get(record.returns)
         if came is not None and given is not None and came.context == "copy":
             end = start + len(given.context)
-            same = _identities(messages[start:end]) == _identities(given.context)
-            start = end if same else start
+            start = end if same(messages[start:end], given.context) else start
     commands = [one for one in part.get(COMMANDS) or [] if one.get("task_id") in ours]
     made = HandoverPackage(task, messages[start:], subtasks=subtasks, commands=commands)
     return made, start
@@ -218,16 +218,13 @@ def _tasks(part: ScopedChange) -> dict[str, Any]:
 
 def _below(task: str, tasks: dict[str, Any]) -> list[str]:
     """The tasks below one, at any depth."""
-    children: dict[str, list[str]] = {}
+    children: defaultdict[str, list[str]] = defaultdict(list)
     for id, one in tasks.items():
-        children.setdefault(one.get("parent", ""), []).append(id)
-    found: list[str] = []
-    waiting = [task]
-    while waiting:
-        new = [id for id in children.get(waiting.pop(), ()) if id != task and id not in found]
-        found += new
-        waiting += new
-    return found
+        children[one.get("parent", "")].append(id)
+    found = [task]
+    for above in found:  # also of those that are found here
+        found += [id for id in children[above] if id not in found]
+    return found[1:]
 
 
 def keys_of(record: Record, package: HandoverPackage) -> list[str]:
@@ -303,8 +300,7 @@ def take_again(part: ScopedChange, record: Record, taker: Side) -> None:
 
 def conversation(part: ScopedChange) -> list[Any]:
     """The messages that a state holds."""
-    found: Iterable[Any] = part.get(CONVERSATION) or ()
-    return list(found)
+    return list(part.get(CONVERSATION) or ())
 
 
 # ---- handover messages --------------------------------------------------------------------------
@@ -319,19 +315,15 @@ def begins(messages: list[Any], standing: Standing) -> int:
     """
     if standing.follows is None:
         return min(standing.at, len(messages))
-    said, before = _identities(messages), identity(standing.follows)
-    behind = [place for place, one in enumerate(said, 1) if one == before]
+    before = identity(standing.follows)
+    behind = [at for at, one in enumerate(map(identity, messages), 1) if one == before]
     return standing.at if standing.at in behind else min(behind, default=0)
 
 
 def without(messages: list[Any], context: list[Any]) -> list[Any]:
     """A conversation of an earlier time without as much of a context as it had then."""
-    found, given = _identities(messages), _identities(context)
+    found, given = ([*map(identity, side)] for side in (messages, context))
     for position in range(max(0, len(messages) - len(context)), len(messages)):
         if found[position:] == given[: len(messages) - position]:
             return messages[:position]
     return messages
-
-
-def _identities(messages: list[Any]) -> list[Any]:
-    return [identity(one) for one in messages]

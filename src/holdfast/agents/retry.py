@@ -60,9 +60,7 @@ class RetryPolicy:
     """Says the kind of an error; None if it does not know, then the rules of `failure_kind`."""
 
     def __post_init__(self) -> None:
-        check_count(self.max_attempts, "max_attempts")
-        if self.max_attempts == 0:
-            raise InvalidInputError("a letter is tried at least once: max_attempts is 1 or more")
+        check_count(self.max_attempts, "max_attempts", 1)
         for name in ("delay", "longest"):
             if not is_seconds(getattr(self, name), most=10.0**9):
                 raise InvalidInputError(f"{name} is a number of seconds from 0 to 10**9")

@@ -82,13 +82,12 @@ def calls_of(message: Any, position: int = 0) -> list[Call]:
 
 def results_of(message: Any) -> list[str]:
     """The ids of the calls whose results a message holds."""
-    if _field(message, "type") == "function_call_output":
-        return _texts([_field(message, "call_id")])
     body = _body(message)
-    return _texts(
-        [_field(body, "tool_call_id")]
-        + [_field(block, "tool_use_id") for block in _blocks(body, "tool_result")]
-    )
+    found = [_field(body, "tool_call_id")]
+    found += [_field(block, "tool_use_id") for block in _blocks(body, "tool_result")]
+    if _field(message, "type") == "function_call_output":
+        found = [_field(message, "call_id")]
+    return [one for one in found if isinstance(one, str) and one]
 
 
 def unpaired(messages: Sequence[Any]) -> tuple[list[Call], list[tuple[int, str]]]:
@@ -235,10 +234,6 @@ def _field(thing: Any, name: str, default: Any = None) -> Any:
     if isinstance(thing, Mapping):
         return thing.get(name, default)
     return default if isinstance(thing, str) else getattr(thing, name, default)
-
-
-def _texts(found: list[Any]) -> list[str]:
-    return [one for one in found if isinstance(one, str) and one]
 
 
 # ---- tool call repair ---------------------------------------------------------------------------

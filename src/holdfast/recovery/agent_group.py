@@ -38,6 +38,7 @@ from holdfast.recovery.records import (
     Records,
     RecoveryStepResult,
     correlation_of,
+    follow,
     letting_go,
     new_id,
     planned,
@@ -53,11 +54,7 @@ from holdfast.recovery.strategies import (
 from holdfast.storage.rows import again
 from holdfast.store.inner import (
     Asked,
-    Body,
     Change,
-    LineHandle,
-    Operation,
-    Stage,
     StoreHandle,
     Target,
     build_change,
@@ -225,8 +222,9 @@ class Together:
             operations, count = letters_taken_back(
                 handle.reader, handle.view(point).reader, members
             )
-            if operations:
-                self._also(handle, target, operations)
+            if operations:  # an entry behind that of the restore changes the inbox
+                asked: Asked = (handle.scope, handle.timeline, operations, {}, None)
+                follow(target, build_change(handle.core, [asked], cause=cause_now()).targets[0])
             target_data = RecoveryTarget(strategy, point, lost).data()
             record.data.first = head
             self._note(record, LOCATE.key, {**target_data, "passed": dict(passed)}, found)
@@ -237,19 +235,6 @@ class Together:
         for record, plan, one in zip(records, plans, written[-len(targets) :], strict=True):
             plan[1]([one])
             settle_after(self._lines[record.agent])
-
-    def _also(self, handle: LineHandle, target: Target, operations: list[Operation]) -> None:
-        """Let the entry that restores be followed by one that changes the inbox, in its commit."""
-        core, restores = handle.core, target.special
-        assert restores is not None
-        asked: Asked = (handle.scope, handle.timeline, operations, {}, None)
-        inbox = build_change(core, [asked], cause=cause_now()).targets[0]
-
-        def special(stage: Stage, body: Body) -> None:
-            restores(stage, body)
-            stage.add(inbox.prepared(stage.ledger), Body(body.time, [], [], body.cause))
-
-        target.special = special
 
     # what is kept
 

@@ -16,6 +16,7 @@ from holdfast.agents.agent_keys import HANDOVER, MAILBOX
 from holdfast.agents.effects import Effects
 from holdfast.agents.handover import Handovers
 from holdfast.agents.machines.definition import MachineDefinition
+from holdfast.agents.machines.machine_records import open_intents
 from holdfast.agents.mailbox import Mailbox
 from holdfast.agents.mailbox_records import BEGUN
 from holdfast.checkpoints.operation import finish
@@ -29,8 +30,8 @@ from holdfast.errors import (
     StoreClosedError,
 )
 from holdfast.recovery import failure_kinds
-from holdfast.recovery.context import Machines, interrupted, machines_on_loop
-from holdfast.recovery.failure_kinds import AgentFailure, log
+from holdfast.recovery.context import Machines, machines_on_loop
+from holdfast.recovery.failure_kinds import log
 from holdfast.recovery.heal import damage_of
 from holdfast.recovery.records import (
     ROLLED_BACK,
@@ -237,7 +238,7 @@ class Booting:
 
     def _scope(self, scope: Scope) -> None:
         """Look at a scope; what is to be done there is done under the lease of who runs it."""
-        damaged = self._damage(scope)
+        damaged = self._check and damage_of(self._handle.line(scope), self._tails)
         if not damaged and not self._is_unfinished(scope):
             self._report.methods[str(scope)] = "primary"
             return self._requests(scope)
@@ -261,11 +262,6 @@ class Booting:
 
     # looking
 
-    def _damage(self, scope: Scope) -> AgentFailure | None:
-        if not self._check:
-            return None
-        return damage_of(self._handle.line(scope), self._tails)
-
     def _is_unfinished(self, scope: Scope) -> bool:
         """Whether there is anything to settle; a cheap look, without a lease."""
         handle = self._handle.line(scope)
@@ -273,7 +269,7 @@ class Booting:
         return bool(
             Records(self._handle, scope).unsettled()
             or any(one.why == "operation" for one in held(handle))
-            or any(interrupted(handle))
+            or open_intents(handle)
             or Effects(state).unfinished()
             or handle.reader.keys(HANDOVER, 1, "")
             or handle.reader.keys(BEGUN, 1, "")
@@ -329,7 +325,7 @@ class Booting:
     def _state(self, state: State) -> None:
         """The newest state if it can be read, else a checkpoint, a copy, or defaults."""
         methods, scope = self._report.methods, state.scope
-        failure = self._damage(scope)
+        failure = damage_of(self._handle.line(scope), self._tails) if self._check else None
         if failure is None:
             methods[str(scope)] = "primary"
             return

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from holdfast.agents.agent_keys import MACHINE
 from holdfast.agents.machines.definition import MachineDefinition, check_definition
 from holdfast.agents.machines.machine import Machine
-from holdfast.agents.machines.machine_records import MachineRecovered
+from holdfast.agents.machines.machine_records import MachineRecovered, open_intents
 from holdfast.errors import (
     InvalidInputError,
     InvalidKeyError,
@@ -24,7 +23,7 @@ from holdfast.recovery import failure_kinds
 from holdfast.recovery.failure_kinds import AgentFailure, log
 from holdfast.recovery.records import Record, RecoveryStepResult
 from holdfast.store.inner import Core, LineHandle, StoreHandle, handle_of
-from holdfast.store.names.arguments import check_function, check_text, listed
+from holdfast.store.names.arguments import by_name, check_function, check_text, listed
 from holdfast.store.names.face import given
 from holdfast.store.names.scope import Scope, check_key
 from holdfast.store.state import State
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 # Transitions of machines that were begun and have no end, settled as their arrows declare.
 
-INTENT = "/log/intent"
 UNKNOWN = "its definition was not given: machines has none of this name"
 ASK = "its arrow declares ask, or the machine is not where the work began: settle it"
 Recoverer = Callable[[State, MachineDefinition, str], MachineRecovered]
@@ -61,7 +59,7 @@ class Machines(dict[str, MachineDefinition]):
     def knows_one(self, handle: LineHandle) -> bool:
         """Whether a transition is open whose machine is known; not, if that cannot be read."""
         try:
-            return bool(self) and any(name in self for name in interrupted(handle))
+            return bool(self) and any(name in self for name, _ in open_intents(handle))
         except (ScopeNotFoundError, StateIntegrityError):  # no reason to settle
             return False
 
@@ -71,7 +69,7 @@ class Machines(dict[str, MachineDefinition]):
         settled: dict[str, str] = {}
         left: dict[str, str] = {}
         wrong: Exception | None = None
-        for name in list(interrupted(handle_of(state))):
+        for name, _ in open_intents(handle_of(state)):
             if name not in self:
                 left[name] = UNKNOWN
                 continue
@@ -102,13 +100,6 @@ def machines_on_loop(known: Mapping[str, MachineDefinition] | None, on_loop: OnL
         return answer
 
     return Machines(known, recover)
-
-
-def interrupted(handle: LineHandle) -> Iterator[str]:
-    """Names of machines with a transition that was begun."""
-    for key in handle.reader.keys(MACHINE, None, ""):
-        if key.endswith(INTENT) and handle.reader.get(key, None, None, False) is not None:
-            yield key[len(MACHINE) : -len(INTENT)]
 
 
 # what a recovery was made with, and what its steps see
@@ -151,21 +142,18 @@ class Settings:
             raise InvalidInputError("copies are other stores that are open: open them before")
         for check in checks:
             check_function(check, "each of validate")
-        if defaults is not None and not isinstance(defaults, Mapping):
-            raise InvalidInputError("defaults are values by their keys")
         try:
-            for key, value in (defaults or {}).items():
+            for key, value in by_name(defaults, "defaults").items():
                 check_key(key)
                 core.codec.plain(value)
         except (InvalidKeyError, InvalidValueError) as error:
             text = f"an agent cannot begin with these defaults: {error}"
             raise InvalidInputError(text) from None
-        if strategies is not None and not isinstance(strategies, Mapping):
-            raise InvalidInputError("strategies are functions by their names")
-        for name, function in (strategies or {}).items():
+        own = by_name(strategies, "strategies")
+        for name, function in own.items():
             check_text(name, "the name of a strategy", 100, least=1)
             check_function(function, f"the strategy {name!r}")
-        known = {**built_in, **(strategies or {})}
+        known = {**built_in, **own}
         defined = machines if isinstance(machines, Machines) else Machines(machines)
         for one in defined.values() if defined.recoverer is _recover else ():
             check_definition(one)  # nobody would await a function of it in a thread

@@ -137,17 +137,13 @@ class AgentFailure:
 
     def data(self) -> dict[str, Any]:
         """Plain data, kept with the recovery."""
-        found: dict[str, Any] = {"kind": self.kind, "severity": self.severity}
-        if self.message:
-            found["message"] = self.message
-        if self.point is not None:
-            plain = isinstance(self.point, str | int)  # an entry's number is no checkpoint's name
-            found["point"] = self.point if plain else getattr(self.point, "id", str(self.point))
-        if self.at is not None:
-            found["at"] = self.at
-        if self.evidence:
-            found["evidence"] = dict(self.evidence)
-        return found
+        point = self.point
+        if not isinstance(point, str | int | None):  # an entry's number is no checkpoint's name
+            point = getattr(point, "id", str(point))
+        more = {"point": point, "at": self.at, "message": self.message or None}
+        found = {**more, "evidence": dict(self.evidence) or None}
+        told = {name: one for name, one in found.items() if one is not None}
+        return {"kind": self.kind, "severity": self.severity, **told}
 
 
 def kind_of(name: str) -> Kind:

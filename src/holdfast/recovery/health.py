@@ -19,7 +19,7 @@ from pathlib import Path
 
 from holdfast.agents.effect_records import EffectBook
 from holdfast.agents.handover import Handovers
-from holdfast.agents.machines.machine_records import MachineBook, machines_of
+from holdfast.agents.machines.machine_records import open_intents
 from holdfast.checkpoints.retention import Retention
 from holdfast.errors import MissingError, StateIntegrityError
 from holdfast.recovery.failure_kinds import grouped
@@ -327,8 +327,7 @@ def _recoveries(store: StoreHandle, handle: LineHandle) -> Iterator[HealthConcer
         yield _concern("in_quarantine", scope, what, step)
 
 
-def _held(store: StoreHandle, handle: LineHandle) -> Iterator[HealthConcern]:
-    del store
+def _held(_: StoreHandle, handle: LineHandle) -> Iterator[HealthConcern]:
     scope = handle.scope
     for one in held(handle):
         id_ = one.checkpoint.id
@@ -342,15 +341,12 @@ def _held(store: StoreHandle, handle: LineHandle) -> Iterator[HealthConcern]:
             yield _concern("unconfirmed_restore", scope, what, step)
 
 
-def _transitions(store: StoreHandle, handle: LineHandle) -> Iterator[HealthConcern]:
-    del store
+def _transitions(_: StoreHandle, handle: LineHandle) -> Iterator[HealthConcern]:
     scope = handle.scope
-    for name in machines_of(handle):
-        intent = MachineBook(handle, name).look().intent
-        if intent is not None:
-            what = f"machine {name}: {intent.trigger} was begun and has not ended"
-            step = f"holdfast agent transitions {scope}, then `recover` or `settle` of the machine"
-            yield _concern("unfinished_transition", scope, what, step)
+    for name, intent in open_intents(handle):
+        what = f"machine {name}: {intent.trigger} was begun and has not ended"
+        step = f"holdfast agent transitions {scope}, then `recover` or `settle` of the machine"
+        yield _concern("unfinished_transition", scope, what, step)
 
 
 def _outside(store: StoreHandle, handle: LineHandle) -> Iterator[HealthConcern]:

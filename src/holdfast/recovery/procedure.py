@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, fields
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
+from holdfast.agents.state.checks import refusal_of
 from holdfast.checkpoints.policy.policy import milliseconds
 from holdfast.errors import (
-    InvalidInputError,
     InvalidKeyError,
     ProcedureValidationError,
     UnknownStepTypeError,
@@ -149,15 +149,9 @@ class Procedure:
 
     def data(self) -> dict[str, Any]:
         """Plain data, which `Procedure.of` reads."""
-        found: dict[str, Any] = {"id": self.id, "name": self.name, "triggers": list(self.triggers)}
-        for name, part in self.parts():
-            found[name] = [step.data() for step in part]
-        return {
-            **found,
-            "timeout": self.timeout,
-            "retries": self.retries,
-            "backoff": self.backoff,
-        }
+        found = {one.name: getattr(self, one.name) for one in fields(self)}
+        steps = {name: [step.data() for step in part] for name, part in self.parts()}
+        return {**found, "triggers": list(self.triggers), **steps}
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Procedure:
@@ -279,11 +273,7 @@ def _named_procedures(data: Mapping[Any, Any]) -> Sequence[Any]:
 
 
 def _text(value: object, what: str, least: int = 1) -> list[str]:
-    try:
-        check_text(value, what, 200, least=least)
-    except InvalidInputError as error:
-        return [str(error)]
-    return []
+    return refusal_of(check_text, value, what, 200, least=least)
 
 
 def _id(value: Any, what: str) -> list[str]:

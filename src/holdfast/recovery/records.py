@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
@@ -165,15 +165,17 @@ def pass_over(what: object, error: Exception) -> None:
     log.warning("%s: what is kept of recoveries is damaged, and passed over: %s", what, error)
 
 
-def sign_along(handle: LineHandle, change: Change, sign: Plan) -> None:
-    """Let the entry that a change makes in a scope be followed by a checkpoint, in its commit."""
-    target = next(one for one in change.targets if one.scope == handle.scope)
-    signs = sign[0].targets[0].special
-    assert signs is not None
+def follow(target: Target, behind: Target) -> None:
+    """Let the entry of a target be followed by another one, in its commit."""
+    known = target.special, behind.special
 
     def special(stage: Stage, body: Body) -> None:
-        stage.add(target.prepared(stage.ledger), body)
-        signs(stage, Body(body.time, [], [], body.cause))
+        for one, build in zip((target, behind), known, strict=True):
+            if build is not None:
+                build(stage, body)
+            else:
+                stage.add(one.prepared(stage.ledger), body)
+            body = Body(body.time, [], [], body.cause)
 
     target.special = special
 
@@ -312,7 +314,7 @@ class Noted(NamedTuple):
 
 def planned(
     store: StoreHandle,
-    pages: Iterable[Noted],
+    pages: Sequence[Noted],
     *,
     notices: Collection[RecoveryNotice] = (),
     along: Iterable[Target] = (),
@@ -323,23 +325,22 @@ def planned(
     is planned of the agent itself; none of it is there without the rest.
     """
     parts = ChangeParts(store, cause_now(), None, owner=True)
-    signs = []
-    for handle, values, sign in pages:
+    for handle, values, _ in pages:
         part = parts.part(handle)
         for id_, value in values.items():
             if isinstance(value, Struct):
                 book_of(handle, type(value)).page(part).put(id_, value)
             else:
                 part.set(PREFIX + id_, value)  # a procedure, which is a document of its own
-        if sign is not None:
-            signs.append((handle, sign))
     if notices:
         told = store.line(notices_scope())
         book_of(told, RecoveryNotice).page(parts.part(told)).extend(NOTICES, notices)
     plan = parts.plan()
     assert plan is not None
-    for handle, sign in signs:
-        sign_along(handle, plan[0], sign)
+    for handle, _, sign in pages:
+        if sign is not None:  # a checkpoint
+            target = next(one for one in plan[0].targets if one.scope == handle.scope)
+            follow(target, sign[0].targets[0])
     plan[0].targets.extend(along)
     return plan[0]
 

@@ -97,6 +97,7 @@ from holdfast.recovery.strategies import STRATEGIES, Looked, look
 from holdfast.storage import url_of
 from holdfast.store.inner import StoreHandle, erased_ids, moment
 from holdfast.store.names.arguments import (
+    by_name,
     check_count,
     check_function,
     check_limit,
@@ -153,12 +154,10 @@ class Recovery:
         machines: Mapping[str, MachineDefinition] | None = None,
     ) -> None:
         core = given_core(store, "Recovery")
-        if steps is not None and not isinstance(steps, Mapping):
-            raise InvalidInputError("steps is a mapping of types of steps to functions")
         self._handle = StoreHandle(core)
         self._store = Store(self._handle)
         self.steps = {**STEPS}
-        for name, function in (steps or {}).items():
+        for name, function in by_name(steps, "steps").items():
             self.register(name, function)
         self._settings = Settings.of(
             core, STRATEGIES, strategies, order, copies, defaults, validate, machines

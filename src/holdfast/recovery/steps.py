@@ -119,9 +119,8 @@ def locate_checkpoint(context: Context, action: Mapping[str, Any]) -> dict[str, 
     return {**looked.target.data(), "passed": looked.passed}
 
 
-def verify_integrity(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
+def verify_integrity(context: Context, _: Mapping[str, Any]) -> dict[str, Any]:
     """Read and check everything of the state to return to."""
-    del action
     target = _located(context)
     handle = context.handle
     if target.copy is not None:
@@ -148,9 +147,8 @@ def _number(point: str) -> int:
     return int(point.rpartition("@")[2])
 
 
-def restore_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
+def restore_state(context: Context, _: Mapping[str, Any]) -> dict[str, Any]:
     """Return to the state that was found, but for tasks that were handed over since."""
-    del action
     target = _located(context)
     if target.strategy == failure_kinds.NOTHING:
         return {"restored": None, "lost": "nothing"}
@@ -296,12 +294,11 @@ def validate_state(context: Context, action: Mapping[str, Any]) -> dict[str, Any
     return {"values": values, "checks": len(checks)}
 
 
-def update_tracking(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
+def update_tracking(context: Context, _: Mapping[str, Any]) -> dict[str, Any]:
     """Tell the agent, in its own scope, which recovery it went through.
 
     Tasks that were handed over since its state was put back, by whomever, are made to fit.
     """
-    del action
     record = context.record
     said = {
         "recovery": record.id,
@@ -318,13 +315,12 @@ def update_tracking(context: Context, action: Mapping[str, Any]) -> dict[str, An
     return {"tracked": True, **_reconciled(context)}
 
 
-def settle_transitions(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
+def settle_transitions(context: Context, _: Mapping[str, Any]) -> dict[str, Any]:
     """Complete or roll back transitions of machines that did not end, as their arrows declare.
 
     What nobody declared, or is to be asked about, is `left` to the caller. What was completed is
     done: a step behind this one that fails would put the state back all the same.
     """
-    del action
     settled, left, wrong = context.settings.machines.settle(context.state)
     # What is raised may have the state put back, and one that was completed would be begun again.
     if wrong is not None and "complete" not in settled.values():
@@ -343,9 +339,8 @@ def notify_systems(context: Context, action: Mapping[str, Any]) -> dict[str, Any
     return {"message": message}
 
 
-def cleanup(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
+def cleanup(context: Context, _: Mapping[str, Any]) -> dict[str, Any]:
     """Let go of what the restore held: the state before is still in its own checkpoint."""
-    del action
     backup = (context.had("restore_state") or {}).get("backup")
     if backup is None:
         return {"released": 0}
@@ -356,9 +351,8 @@ def cleanup(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
     return {"released": 1}
 
 
-def restore_backup(context: Context, action: Mapping[str, Any]) -> dict[str, Any]:
+def restore_backup(context: Context, _: Mapping[str, Any]) -> dict[str, Any]:
     """Put back the state before the recovery; the rollback of every procedure that names none."""
-    del action
     handle = context.handle
     head = context.record.data.head
     if head == handle.place()[2]:

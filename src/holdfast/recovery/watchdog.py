@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from holdfast.agents.agent_keys import OWN_DRIFT
 from holdfast.agents.drift import STATUS, Drift, Status
@@ -101,12 +101,9 @@ class Sighting(NamedTuple):
     cycle: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class UnansweredFailure:
-    """A failure that was found, and not answered yet."""
+class _Known(Struct, kw_only=True, frozen=True):
+    """What is told of a failure that is not answered yet, and kept of it."""
 
-    agent: Scope
-    failure: AgentFailure
     found_at: datetime
     tries: int
     """How often it was answered in vain."""
@@ -121,18 +118,18 @@ class UnansweredFailure:
     """Whether its state is recovered, and only its start is missing."""
 
 
-class SightingRecord(Struct):
+class UnansweredFailure(_Known, kw_only=True, frozen=True):
+    """A failure that was found, and not answered yet."""
+
+    agent: Scope
+    failure: AgentFailure
+
+
+class SightingRecord(_Known, kw_only=True, frozen=True):
     """What is kept of such a failure."""
 
     agent: str
     failure: dict[str, Any]
-    found_at: datetime
-    tries: int
-    error: str
-    due: datetime
-    term: int = 0
-    cycle: int = 0
-    recovered: bool = False
 
 
 class Sightings:
@@ -169,7 +166,9 @@ class Sightings:
         kept = self._book.get(OPEN + hashed(scope))
         if kept is None or _grave(failure) > _grave(_read(kept).failure):
             now = moment(self._store.core.clock.claimed())
-            self._keep(UnansweredFailure(scope, failure.check(), now, 0, "", now, term, cycle))
+            about: dict[str, Any] = {"agent": scope, "failure": failure.check(), "term": term}
+            about |= {"cycle": cycle, "found_at": now, "due": now}
+            self._keep(UnansweredFailure(tries=0, error="", **about))
 
     def _keep(self, one: UnansweredFailure) -> None:
         self._book.step(lambda page: page.put(OPEN + hashed(one.agent), _data(one)))
@@ -214,8 +213,8 @@ def _grave(failure: AgentFailure) -> int:
 
 
 def _data(one: UnansweredFailure) -> SightingRecord:
-    plain = {name: getattr(one, name) for name in one.__slots__}
-    return SightingRecord(**plain | {"agent": str(one.agent), "failure": one.failure.data()})
+    told = {"agent": str(one.agent), "failure": one.failure.data()}
+    return SightingRecord(**asdict(one) | told)
 
 
 def _read(kept: SightingRecord) -> UnansweredFailure:

@@ -514,21 +514,18 @@ class _Search:
                 fit = all(fits(record.properties, *one) for one in self._where.items())
                 vain += not (fit and self._sorts)
                 if vain > MOST_SCANNED:
-                    raise self._too_many()
+                    names = sorted(name for name in {*self._where, self._name} if name) or ["NAME"]
+                    lines = ", ".join(f"entities.index({name!r})" for name in names)
+                    raise LimitExceededError(
+                        f"{self._entities._scope}: this would read more than {MOST_SCANNED} "
+                        f"entities; say once: {lines}, and give the type"
+                    )
                 if fit:
                     left = left - 1 if left is not None else None
                     yield id, record
             self.after = page.after
             if page.after is None:
                 return
-
-    def _too_many(self) -> LimitExceededError:
-        names = [name for name in {*self._where, self._name} if name] or ["NAME"]
-        lines = ", ".join(f"entities.index({name!r})" for name in sorted(names))
-        return LimitExceededError(
-            f"{self._entities._scope}: this would read more than {MOST_SCANNED} "
-            f"entities; say once: {lines}, and give the type"
-        )
 
 
 class _Present(Range):

@@ -40,6 +40,7 @@ from holdfast.store.inner import (
     microseconds,
 )
 from holdfast.store.names.arguments import (
+    by_name,
     check_count,
     check_face,
     check_flag,
@@ -250,9 +251,8 @@ class Events:
         stripped: tuple[str, ...] = ()
         codec = self._core.codec
         if data:
-            if not isinstance(data, Mapping):
-                raise InvalidInputError("the data of an event are a mapping")
-            kept, stripped = stripped_of(data) if self._strip else (dict(data), ())
+            given = by_name(data, "the data of an event")
+            kept, stripped = stripped_of(given) if self._strip else (given, ())
             kept = codec.plain(kept)
         now = self._core.clock.claimed() / _SECOND
         id = f"evt_{self._mark}{next(self._numbers):08x}"

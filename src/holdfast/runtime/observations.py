@@ -268,7 +268,9 @@ class Observations:
 
     def _passed(self, event: Event) -> None:
         """What the log tells of each event, in the thread that emits it."""
-        name, source = event.event_name, source_of(event.data)
+        name, ids = event.event_name, ("agent_id", "agent", "source_agent")
+        named = (event.data.get(one) for one in ids)
+        source = next((one for one in named if isinstance(one, str)), "")
         if not source or name.startswith(OWN):
             return
         for info in self._wanting(source, name, event.data):
@@ -444,9 +446,3 @@ class Observations:
             if observer in (None, one.observer) and target in (None, one.target)
             if self._there(one)
         ]
-
-
-def source_of(data: Mapping[str, Any]) -> str:
-    """The agent that an event says it is of; empty if it says none."""
-    named = (data.get(name) for name in ("agent_id", "agent", "source_agent"))
-    return next((one for one in named if isinstance(one, str)), "")

@@ -104,10 +104,8 @@ class LoopSettings:
             raise InvalidInputError("retry is a RetryPolicy")
         for name in ("max_errors", "max_drifts", "letters"):
             check_count(getattr(self, name), name)
-        chosen = [("on_drift", ON_DRIFT), ("restart", RESTARTS)]
-        for name, known in chosen:
-            given = getattr(self, name)
-            if given not in known:
+        for name, known in (("on_drift", ON_DRIFT), ("restart", RESTARTS)):
+            if getattr(self, name) not in known:
                 raise InvalidInputError(f"{name} is {' or '.join(known)}")
 
 

@@ -13,7 +13,7 @@ from holdfast.agents.drift import Drift
 from holdfast.agents.loop.decide import LoopResult, LoopSettings
 from holdfast.agents.loop.turns import LoopStore, Running, Turns
 from holdfast.agents.mailbox import MAIN, Mailbox
-from holdfast.checkpoints.shutdown import TakenSignals, check_main_thread
+from holdfast.checkpoints.shutdown import TakenSignals
 from holdfast.errors import InvalidInputError
 from holdfast.store.inner import Bell, handle_of
 from holdfast.store.names.arguments import check_face, check_flag, check_function, listed
@@ -116,7 +116,6 @@ class Loop:
     def _run(self) -> Steps[LoopResult]:
         if self._turns is not None:
             raise InvalidInputError("this loop runs already; make another for another agent")
-        self._signals.check()
         own = yield ask(lambda state: state, self._running.state)  # of the face that runs it
         self._turns = turns = Turns(self._running, own, self._wait)
         turns.stopped = turns.stopped or self._stop
@@ -197,11 +196,6 @@ class Stopping:
         self._stop = stop
         self._taken: TakenSignals | None = None
         self._came: set[int] = set()
-
-    def check(self) -> None:
-        """Refuse a thread that cannot take them."""
-        if self._numbers:
-            check_main_thread()
 
     def take(self) -> None:
         """Be called on the signals, also on those that wait because they were blocked."""

@@ -125,10 +125,7 @@ class LoopStore:
 
     def commit(self, plan: Plan | None) -> Any:
         """Commit a change, if there is one."""
-        if plan is None:
-            return None
-        change, finish = plan
-        return finish(self._handle.core.run(change))
+        return self._state._run(plan) if plan is not None else None
 
     # checkpoints
 
@@ -412,11 +409,6 @@ class Turns:
         yield from self._note_checkpoint(_work(self._store.save, *FIRST))
         self._clocks.refreshed(self._ticks())
 
-    def _made(self, restart: Restart | None) -> Steps[Any]:
-        """The agent, made or at hand, with what is stored of it."""
-        yield from self._object()
-        yield from self._taken_up(restart)
-
     def _object(self) -> Steps[Any]:
         """The agent itself, as it was given or is made now."""
         given = self._running.agent
@@ -448,7 +440,7 @@ class Turns:
         self._life = self._kept if self._kept is not None else Living(self._agent, self._handle)
         self._life.begin("start")
         if self._kept is not None:
-            found = yield from self._held()
+            found = yield from self._kept.held(_work(self._kept.load))
             if not found and self._running.at_hand and self._running.ran:
                 raise InvalidInputError(
                     f"{self._handle.scope}: it is to be started again from before it was first "
@@ -460,11 +452,6 @@ class Turns:
             yield from self._life.recovered()
         yield from self._life.validated()
         self._running.ran = True
-
-    def _held(self) -> Steps[bool]:
-        """Let the agent hold what is stored of it; whether there was something."""
-        assert self._kept is not None
-        return (yield from self._kept.held(_work(self._kept.load)))
 
     def _saved(self, life: Any = None) -> Steps[Any]:
         plan = yield from self._life.planned(life)
@@ -540,7 +527,8 @@ class Turns:
             self.result.outcome = "restart"
             return
         yield _work(self._store.put_back, restart)
-        yield from self._made(restart)
+        yield from self._object()
+        yield from self._taken_up(restart)
         yield from self._saved(self._life.lives("running"))
         yield from self._finished(restart)
         yield from self._note_checkpoint(_work(self._store.save, *ANEW))
@@ -681,9 +669,11 @@ class Turns:
 
     def _put_back(self) -> Steps[Any]:
         """Let the agent hold what is saved: what a failed cycle changed in it is gone."""
-        if self._kept is not None and not (yield from self._held()):
+        kept = self._kept
+        if kept is not None and not (yield from kept.held(_work(kept.load))):
             # Somebody restored what was before it was first saved: it begins as it did then.
-            yield from self._made(None)
+            yield from self._object()
+            yield from self._taken_up(None)
             yield from self._saved(self._life.lives("running"))
 
     # what it asks for

@@ -23,8 +23,8 @@ import msgspec
 from msgspec import structs
 
 from holdfast.agents.machines.machine_records import wrong_with
-from holdfast.agents.state.checks import problems, told
-from holdfast.errors import HoldfastError, InvalidInputError, MachineDefinitionError
+from holdfast.agents.state.checks import problems, refusal_of, told
+from holdfast.errors import InvalidInputError, MachineDefinitionError
 from holdfast.store.inner import same
 from holdfast.store.names.arguments import check_not_async, check_text, is_async
 
@@ -334,7 +334,7 @@ def _problems(machine: MachineDefinition) -> Iterator[str]:
     if machine.initial not in machine:
         yield f"the initial state {machine.initial!r} is not among the states"
     for name, state in machine.states.items():
-        yield from _bad_name(name, "the name of a state")
+        yield from refusal_of(check_text, name, "the name of a state", 128, least=1)
         yield from (f"{name}: {text}" for text in _bad_state(machine, state))
         for trigger, arrow in state.on.items():
             assert isinstance(arrow, MachineArrow)
@@ -343,7 +343,7 @@ def _problems(machine: MachineDefinition) -> Iterator[str]:
     for place, on in [("on", machine.on), *((n, s.on) for n, s in machine.states.items())]:
         for trigger, arrow in on.items():
             assert isinstance(arrow, MachineArrow)
-            yield from _bad_name(trigger, "a trigger")
+            yield from refusal_of(check_text, trigger, "a trigger", 128, least=1)
             yield from (f"{place} {trigger}: {text}" for text in _bad_arrow(machine, arrow))
     for origin, trigger, arrow in machine.arrows():
         target = machine.states.get(arrow.to)
@@ -357,13 +357,6 @@ def _problems(machine: MachineDefinition) -> Iterator[str]:
             reached |= new
         unreached = [name for name in machine.states if name not in reached]
         yield from (f"nothing leads to the state {name!r}" for name in unreached)
-
-
-def _bad_name(name: object, what: str) -> Iterator[str]:
-    try:
-        check_text(name, what, 128, least=1)
-    except HoldfastError as error:
-        yield str(error)
 
 
 def _bad_state(machine: MachineDefinition, state: MachineState) -> Iterator[str]:

@@ -37,8 +37,9 @@ from holdfast.errors import (
     ReplayError,
     TransitionRefusedError,
 )
-from holdfast.store.inner import ChangeParts, copied, own_step
+from holdfast.store.inner import ChangeParts, copied, look, own_step
 from holdfast.store.names.arguments import (
+    by_name,
     check_count,
     check_face,
     check_limit,
@@ -104,7 +105,7 @@ class Machine(Routines):
 
         The first trigger starts a machine by itself. Giving data to one that is started is refused.
         """
-        seen = yield self._look(self._book.look_whole)
+        seen = yield look(self._state, self._book.look_whole)
         if seen.now is None:
             self._refuse_open(seen)
             seen = yield from self._started(seen, data)
@@ -159,13 +160,12 @@ class Machine(Routines):
                 [self._book.now_key],
             )
         step = self._step(seen.state, seen.state)
-        step.data = _checked_fields(seen.data if data is None else data, "data")
-        step.metadata = _checked_fields(
-            seen.now.metadata if metadata is None else metadata, "metadata"
-        )
+        step.data = copied(by_name(seen.data if data is None else data, "data"))
+        told = seen.now.metadata if metadata is None else metadata
+        step.metadata = copied(by_name(told, "metadata"))
         self._check_data(seen.state, step.data)
         yield from self._apply(seen, step, "save")
-        saved: MachineSnapshot = yield self._look(self._snapshot)
+        saved: MachineSnapshot = yield look(self._state, self._snapshot)
         return saved
 
     # what was interrupted
@@ -177,7 +177,7 @@ class Machine(Routines):
         For when nobody else works on the machine (a lease tells): who takes a transition over
         keeps the other from ending it, not from working. With the choice `ask` it stays open.
         """
-        seen = yield self._look(self._book.look)
+        seen = yield look(self._state, self._book.look)
         how, intent = "nothing", seen.intent
         if intent is not None:
             arrow = self._arrow_of(intent)
@@ -185,7 +185,7 @@ class Machine(Routines):
             here = arrow is not None and seen.state == intent.from_state
             how = arrow.recover if arrow is not None and here else "ask"
         if how in ("nothing", "ask"):
-            return MachineRecovered(how, intent, (yield self._look(self._snapshot)))
+            return MachineRecovered(how, intent, (yield look(self._state, self._snapshot)))
         return (yield from steps_of(self.settle)(how))
 
     @steps
@@ -195,7 +195,7 @@ class Machine(Routines):
         """
         if how not in ("complete", "done", "roll_back"):
             raise InvalidInputError(f"settle takes complete, done or roll_back, not {how!r}")
-        seen = yield self._look(self._book.look)
+        seen = yield look(self._state, self._book.look)
         intent = seen.intent
         if intent is None:
             raise InvalidInputError(f"{self._where}: nothing was interrupted")
@@ -228,7 +228,7 @@ class Machine(Routines):
             known = how == "done"
             work = None if known else arrow.work
             yield from self._carry_out(step, seen, arrow, work=work, known=known)
-        snapshot = yield self._look(self._snapshot)
+        snapshot = yield look(self._state, self._snapshot)
         return MachineRecovered("roll_back" if how == "roll_back" else "complete", again, snapshot)
 
     def _arrow_of(self, intent: MachineIntent) -> MachineArrow | None:
@@ -301,7 +301,7 @@ class Machine(Routines):
         wanted = yield read(lambda: self._at(point))
         seen = yield from self._look_at_rest()
         yield from self._put(seen, wanted, "roll_back")
-        snapshot: MachineSnapshot = yield self._look(self._snapshot)
+        snapshot: MachineSnapshot = yield look(self._state, self._snapshot)
         return snapshot
 
     def _at(self, point: Any) -> MachineSnapshot:
@@ -347,7 +347,7 @@ class Machine(Routines):
         }
         more = {"last_transition": last.id if last is not None else None, "replay_info": told}
         yield from self._put(seen, replace(end, metadata={**end.metadata, **more}), "replay")
-        snapshot: MachineSnapshot = yield self._look(self._snapshot)
+        snapshot: MachineSnapshot = yield look(self._state, self._snapshot)
         return snapshot
 
     def _following(self, start: MachineSnapshot, until: int | None) -> list[Transition]:
@@ -390,17 +390,10 @@ class Machine(Routines):
         def trim(parts: ChangeParts) -> int:
             part = parts.part(self._handle)
             part.expects[book.log_key] = book.look().expects[book.log_key]
-            last = max(book.length() - 1, 0)
+            last = max(book.log.length(LOG) - 1, 0)
             kept = (n for n, one in enumerate(book.each(0, last)) if one.timestamp >= oldest)
             if going := next(kept, last):
                 book.log.page(part).trim(LOG, before=going)
             return going
 
         return own_step(self._state, trim)
-
-
-def _checked_fields(given: Any, what: str) -> dict[str, Any]:
-    """A copy of a mapping whose names are texts."""
-    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-        raise InvalidInputError(f"{what} is a mapping of names to values")
-    return copied(dict(given))

@@ -367,19 +367,15 @@ class MachineBook(Books):
             one.number, one.id, self.agent, self.name, *way, when, one.version, one.error
         )
 
-    def length(self) -> int:
-        """How many transitions the log has."""
-        return self.log.length(LOG)
-
     def each(self, start: int = 0, stop: int | None = None) -> Iterator[Transition]:
         """Transitions by their places, oldest first, read page by page."""
-        end = self.length() if stop is None else stop
+        end = self.log.length(LOG) if stop is None else stop
         for place in range(start, end, PAGE):
             yield from map(self.transition, self.log.slice(LOG, place, min(place + PAGE, end)))
 
     def newest_first(self) -> Iterator[Transition]:
         """All transitions, read page by page."""
-        for end in range(self.length(), 0, -PAGE):
+        for end in range(self.log.length(LOG), 0, -PAGE):
             yield from map(self.transition, reversed(self.log.slice(LOG, max(0, end - PAGE), end)))
 
     def transitions(
@@ -415,7 +411,7 @@ class MachineBook(Books):
 
     def place_of(self, version: int, *, after: bool = False) -> int:
         """The place in the log of what made a version; with `after`, of what came after it."""
-        low, high = 0, self.length()
+        low, high = 0, self.log.length(LOG)
         aim = version + after
         while low < high:  # versions never fall along the log
             middle = (low + high) // 2

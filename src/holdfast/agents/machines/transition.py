@@ -69,10 +69,6 @@ class Routines:
         seen = self._book.look_whole()
         return self._book.shown(self.definition, seen.now, seen.data or {}, seen.intent)
 
-    def _look(self, function: Callable[[], Any]) -> Step:
-        """A step that looks at what is stored."""
-        return look(self._state, function)
-
     def _step(
         self, origin: str, target: str, trigger: str = "", input: Any = None, id: str = ""
     ) -> MachineStep:
@@ -101,11 +97,11 @@ class Routines:
         try:
             yield from self._apply(seen, step, "start")
         except Conflict:  # perhaps because somebody else has just started it
-            seen = yield self._look(self._book.look_whole)
+            seen = yield look(self._state, self._book.look_whole)
             if seen.now is None or data:
                 raise
             return seen
-        started: Seen = yield self._look(self._book.look_whole)
+        started: Seen = yield look(self._state, self._book.look_whole)
         return started
 
     def _quick(self, trigger: str, input: Mapping[str, Any]) -> tuple[Seen, MachineStep] | None:
@@ -129,7 +125,7 @@ class Routines:
         """All that comes before actions and work; if there is work, the intent is stored."""
         check_text(trigger, "a trigger", 128, least=1)
         given = copied(dict(input))
-        seen = yield self._look(self._book.look)
+        seen = yield look(self._state, self._book.look)
         self._refuse_open(seen)
         if seen.now is None:
             seen = yield from self._started(seen, {})
@@ -162,7 +158,7 @@ class Routines:
 
     def _give_data(self, seen: Seen, step: MachineStep, arrow: MachineArrow) -> Steps[None]:
         """Let a step have the data, as functions get them."""
-        yield self._look(lambda: self._book.read_data(seen))
+        yield look(self._state, lambda: self._book.read_data(seen))
         assert seen.now is not None
         kept = {name: copied(step.input[name]) for name in arrow.keep if name in step.input}
         there = self.definition.states[arrow.to]
@@ -224,7 +220,7 @@ class Routines:
         if intent is not None and (undo is not None or happened):
             close, why = None, "what it has begun could not be read"
             try:
-                seen = yield self._look(self._book.look)
+                seen = yield look(self._state, self._book.look)
                 if not seen.works_on(intent):
                     why = ""  # another has taken it over
                 elif undo is None:
@@ -354,7 +350,7 @@ class Routines:
 
         def add() -> Steps[None]:
             nonlocal told
-            seen = yield self._look(book.look)
+            seen = yield look(self._state, book.look)
             record = self._attempt(seen, step, kind, seen.version, why[:MOST_ERROR])
             if not told:  # it failed, whether or not that can be written down
                 told = True
@@ -397,7 +393,7 @@ class Routines:
 
     def _look_at_rest(self) -> Steps[Seen]:
         """All of a machine that was started and is not at work; any other is refused."""
-        seen: Seen = yield self._look(self._book.look_whole)
+        seen: Seen = yield look(self._state, self._book.look_whole)
         if seen.now is None:
             text = "it was never started"
             raise TransitionRefusedError(f"{self._where}: {text}; start() it", [text])

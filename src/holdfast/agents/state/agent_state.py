@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from holdfast.agents.agent_keys import CURRENT_TASK
+from holdfast.agents.machines.machine_records import DATA, MAIN, NOW, machine_key
 from holdfast.agents.state import checks as rules
-from holdfast.agents.state.capture import Captured, Persisted, capture, persisted
 from holdfast.agents.state.checks import build, problems
-from holdfast.agents.state.components import Component, table
+from holdfast.agents.state.components import SCHEMA, Component, table
 from holdfast.agents.state.draft import Draft, find, keyed, list_at
+from holdfast.checkpoints.locate import Description, describe
 from holdfast.errors import AgentValidationError, HoldfastError, InvalidInputError
 from holdfast.store.inner import (
     ChangeParts,
     LineHandle,
     Reader,
     handle_of,
+    made,
     moment,
     own_change,
     own_steps,
@@ -53,12 +57,6 @@ class AgentState:
         self._handle: LineHandle = handle_of(state)
         self._components: Mapping[str, Component] = table(components)
         self._storage = self._handle.core.storage
-
-    def _at(self, point: Any) -> AgentState:
-        """The same components at another point."""
-        made = AgentState(View(self._handle.view(point)))
-        made._components = self._components
-        return made
 
     def _moment(self) -> Reader:
         """All keys as they are at one moment, however long the reading takes."""
@@ -255,8 +253,90 @@ class AgentState:
 
     def capture(self, checkpoint: Any, *, verify: str = "full") -> Captured:
         """All that a checkpoint covers and all that is known of it, as one object."""
-        return capture(self, checkpoint, verify)
+        about = describe(self._handle, checkpoint, verify)
+        point = about.checkpoint
+        then = AgentState(View(self._handle.view(point)))
+        then._components = self._components
+        components = then.load()
+        identity = components.get("identity")
+        return Captured(
+            point.id,
+            point.scope.id,
+            identity.version if identity is not None else "",
+            round(point.time.timestamp() * 1000),
+            components,
+            about,
+        )
 
     def persisted(self) -> Persisted | None:
         """The state as one flat record; None if nothing was ever written."""
-        return persisted(self)
+        handle = self._handle
+        sequence = handle.place()[2]
+        if not sequence:
+            return None
+        source, known = handle.view(sequence).reader, self._components
+        read = {name: known[name].read(source) for name in FLAT}
+        # Where it is: as its machine has it, if it has one, else as the component says.
+        now, state = source.get(machine_key(MAIN, NOW)), read.pop("state")
+        state_name, state_data = ("", None) if state is None else (state.name, state.data)
+        if now is not None:
+            state_name, state_data = now["state"], source.get(machine_key(MAIN, DATA))
+        [newest] = handle.history.log(limit=1, until=sequence)
+        identity = known["identity"].read(source)
+        return Persisted(
+            agent_id=handle.scope.id,
+            state_name=state_name,
+            state_data=state_data,
+            **read,
+            schema_version=max(source.get(SCHEMA, {}).values(), default=1),
+            version=sequence,
+            created_at=identity.created_at or moment(made(handle.core, handle.scope)),
+            updated_at=newest.time,
+        )
+
+
+# ---- captured -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """The state of an agent at a checkpoint."""
+
+    state_id: str
+    agent_id: str
+    version: str
+    """Of the agent, as its identity said then."""
+    timestamp: int
+    """Milliseconds since 1970."""
+    components: dict[str, Any]
+    """Those of which something was stored, as objects."""
+    about: Description
+    """Where it comes from, how long it is kept, what it rests on, and whether it is what was
+    written: as `Checkpoints.inspect` says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Persisted:
+    """The state of an agent as one flat record."""
+
+    agent_id: str
+    state_name: str
+    """Of the agent's machine, if it has one that is named `main`; else of the component `state`.
+    Empty if the agent is in no named state."""
+    state_data: Any
+    conversation: list[Any]
+    configuration: dict[str, Any]
+    tool_usage: dict[str, Any]
+    execution_state: Any
+    metadata: dict[str, Any]
+    schema_version: int
+    """The highest version of a component that was written; 1 if all are of the first."""
+    version: int
+    """The newest entry: it grows with every change."""
+    created_at: datetime
+    """As its identity says; if it has none, when its scope was made."""
+    updated_at: datetime
+
+
+FLAT = ("state", "conversation", "configuration", "tool_usage", "execution_state", "metadata")
+"""The components that such a record holds."""

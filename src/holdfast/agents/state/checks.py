@@ -22,7 +22,7 @@ import msgspec
 from msgspec import convert
 
 from holdfast.agents.state.shapes import TASK_PLACES
-from holdfast.errors import InvalidValueError
+from holdfast.errors import HoldfastError, InvalidValueError
 from holdfast.seal.codec import ValueLimits, complaints
 from holdfast.store.names.arguments import unawaited
 
@@ -57,6 +57,15 @@ def told(answer: Any, what: str) -> list[str]:
         return [f"{what} gave something to be awaited, which nobody does here"]
     kind = type(answer).__name__
     return [f"{what} gave back {kind}: it gives nothing, True, or what is wrong as texts"]
+
+
+def refusal_of(check: Callable[..., Any], *args: Any, **more: Any) -> list[str]:
+    """What a check says that refuses something; nothing if it does not."""
+    try:
+        check(*args, **more)
+    except HoldfastError as error:
+        return [str(error)]
+    return []
 
 
 def plain(value: Any, left: int = DEPTH) -> Any:
@@ -393,26 +402,13 @@ def placed(stack: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
         yield from ((place, task) for task in (tasks if isinstance(tasks, list | tuple) else ()))
 
 
-def task_problems(tasks: Iterable[tuple[str, Any]], has: Has) -> list[str]:
-    """A task has the id that it is kept under, and its parent exists."""
-    found = []
-    for id, task in tasks:
-        found += [f"tasks.{id}.{text}" for text in _own_id(id, task["id"])]
-        if (parent := task.get("parent")) and not has(parent):
-            found.append(f"tasks.{id}.parent: {_none('task', parent)}")
-    return found
-
-
-def goal_problems(goals: Iterable[tuple[str, Any]], has: Has) -> list[str]:
-    """A goal has the id that it is kept under, and what it depends on exists."""
-    found = []
-    for id, goal in goals:
-        found += [f"goals.{id}.{text}" for text in _own_id(id, goal["id"])]
-        found += [
-            f"goals.{id}.dependencies: {_none('goal', other)}"
-            for other in goal.get("dependencies", ())
-            if not has(other)
-        ]
+def item_problems(name: str, items: Iterable[tuple[str, Any]], has: Has) -> list[str]:
+    """A task, or a goal, has the id that it is kept under, and what it names exists."""
+    found, by = [], "parent" if name == "tasks" else "dependencies"
+    for id, item in items:
+        lost = [_none(name[:-1], other) for other in links(item) if not has(other)]
+        found += [f"{name}.{id}.{text}" for text in _own_id(id, item["id"])]
+        found += [f"{name}.{id}.{by}: {text}" for text in lost]
     return found
 
 
@@ -423,15 +419,13 @@ def links(item: Any) -> list[str]:
     return [one for one in (item.get("parent"), *item.get("dependencies", ())) if one]
 
 
-def circle_problems(
-    name: str, ids: Iterable[str], item: Callable[[str], Any], most: int = 100
-) -> list[str]:
+def circle_problems(name: str, ids: Iterable[str], item: Callable[[str], Any]) -> list[str]:
     """No task is below itself, and no goal waits for itself, by whatever way from these ids on."""
     found: list[str] = []
     done: set[str] = set()
     for start in ids:
         way = {start: iter(links(item(start)))} if start not in done else {}
-        while way and len(found) < most:
+        while way and len(found) < MOST_PROBLEMS:
             last = next(reversed(way))
             other = next(way[last], None)
             if other is None:
@@ -476,8 +470,8 @@ def all_problems(
     return [
         *([f"current_task: there is no task {current!r}"] if lost else []),
         *stack_problems(data.get("tasks") or {}),
-        *task_problems(tasks.items(), tasks.__contains__),
-        *goal_problems(goals.items(), goals.__contains__),
+        *item_problems("tasks", tasks.items(), tasks.__contains__),
+        *item_problems("goals", goals.items(), goals.__contains__),
         *circle_problems("tasks", tasks, tasks.get),
         *circle_problems("goals", goals, goals.get),
         *command_problems(trace.get("commands", ()), tasks.__contains__),

@@ -66,15 +66,14 @@ class Draft:
             for key in keys:
                 self._store(key, None)
             return
-        data = plain(value)
-        found = component.problems(data)
+        data, found = _fitted(component.whole, value, name)
         if component.form == "tasks" and not found:
             found = rules.stack_problems(data)
         if component.name == "context_window" and not found:
             found = rules.window_problems(data, len(data.get("messages", ())))
         self._refuse(name, found)
         self._versioned(component, replaced=True)
-        self._whole(component, stored(component.whole, build(component.whole, data)))
+        self._whole(component, data)
 
     @here
     def append(self, path: str, *items: Any) -> None:
@@ -139,10 +138,9 @@ class Draft:
 
     def finish(self) -> None:
         """Refuse what breaks a rule; called before it is committed."""
-        tasks, goals = self._touched("tasks"), self._touched("goals")
-        found = rules.task_problems(self._concerned("tasks", tasks), self._has("tasks"))
-        found += rules.goal_problems(self._concerned("goals", goals), self._has("goals"))
-        for name, touched in (("tasks", tasks), ("goals", goals)):
+        tasks, found = self._touched("tasks"), list[str]()
+        for name, touched in (("tasks", tasks), ("goals", self._touched("goals"))):
+            found += rules.item_problems(name, self._concerned(name, touched), self._has(name))
             below = self._components[name].below
             item = partial(lambda below, id: self._part.get(below + id), below)
             found += rules.circle_problems(name, touched, item)

@@ -27,7 +27,8 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from holdfast.agents.mailbox import Mailbox
-from holdfast.errors import HoldfastError, InvalidInputError
+from holdfast.agents.state.checks import refusal_of
+from holdfast.errors import InvalidInputError
 from holdfast.recovery.failure_kinds import KEPT_ALERTS, log
 from holdfast.recovery.records import RecoveryNotice, deliver, notices_scope
 from holdfast.recovery.report import RecoveryReport
@@ -85,11 +86,8 @@ class Channel:
             yield "webhook is a URL: https://HOST/PATH"
         if self.secret and (not self.webhook or self.secret.split(":")[0] not in ("file", "env")):
             yield "secret is of a webhook: file:PATH or env:NAME"
-        try:
-            if self.letter:
-                Scope("agent", self.letter)
-        except HoldfastError as error:
-            yield f"letter is the id of an agent: {error}"
+        wrong = refusal_of(Scope, "agent", self.letter) if self.letter else ()
+        yield from (f"letter is the id of an agent: {text}" for text in wrong)
 
     def teller(self, store: Store) -> Tell:
         """What tells by it; raises if it could not."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from holdfast.agents.state.checks import refusal_of
 from holdfast.checkpoints.policy.policy import Policy, invalid, is_number, milliseconds
 from holdfast.errors import ConfigurationError, HoldfastError, InvalidInputError
 from holdfast.recovery.procedure import Procedure, twice
@@ -316,10 +317,8 @@ class _Reading:
             data = {_SECTIONS.get(name, name): part for name, part in data.items()}
         whole = self._section(data, "")
         agent = whole.get("agent_id", "")
-        try:
-            Scope("agent", agent)
-        except HoldfastError as error:
-            self.problems.append(f"agent_id is the id of an agent: {error}")
+        wrong = refusal_of(Scope, "agent", agent)
+        self.problems += [f"agent_id is the id of an agent: {text}" for text in wrong]
         parts = {
             name: self._section(whole.get(name, {}), name) for name in FIELDS[""] if name in FIELDS
         }
@@ -507,11 +506,8 @@ class _Reading:
         place = "synchronization"
         urls, enabled = data.get("replicas", []), data.get("enabled", False)
         factor = data.get("replication_factor")
-        try:
-            stores = len(urls) if urls and enabled else MOST
-            check_factor(factor, stores, f"{place}.replication_factor")
-        except InvalidInputError as error:
-            self.problems.append(str(error))
+        stores = len(urls) if urls and enabled else MOST
+        self.problems += refusal_of(check_factor, factor, stores, f"{place}.replication_factor")
         if not enabled:
             return None
         for name in ("strategy", "consistency_level"):

@@ -60,6 +60,7 @@ from holdfast.store.inner import (
     handle_of,
     verify_store,
 )
+from holdfast.store.names.arguments import by_name
 from holdfast.store.names.background import Closable
 from holdfast.store.names.face import calls, ends, faced, writes
 from holdfast.store.names.items import Checkpoint, Entry
@@ -436,9 +437,7 @@ def check_set_up(
     config: Configuration, initial: object, store: object, kind: type, beside: Beside
 ) -> None:
     """Refuse what cannot be set up, as far as that is known before a store is opened."""
-    if initial is not None and not isinstance(initial, Mapping):
-        raise InvalidInputError("initial is a mapping of keys to values")
-    for key in initial or ():
+    for key in by_name(initial, "initial"):
         check_key(key)
     if store is not None and not isinstance(store, kind):
         raise InvalidInputError(

@@ -90,10 +90,8 @@ class LineHandle:
     ) -> Plan:
         """Set one key."""
         key = known_key(key) if type(key) is str else check_key(key)
-        expects = None
-        if if_version is not None:
-            check_version(if_version)
-            expects = {key: if_version}
+        check_version(if_version)
+        expects = {key: if_version} if if_version is not None else None
         if subject is not None:
             self.core.subjects.expect([subject])
         operation = Operation("set", key, value, terms, subject)

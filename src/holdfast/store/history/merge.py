@@ -397,7 +397,11 @@ class Merging:
             ours, theirs = (side.value for side in sides)
             conflict = MergeConflict(key, path, was.value, ours, theirs, mine, other, masked)
             # A function decides by the values themselves; people are shown what they may see.
-            self.conflicts.append(conflict.masked() if masked else self._redacted(conflict, steps))
+            told, hide = conflict.masked() if masked else conflict, self.handle.core.redact
+            if hide is not None and not masked:  # `Protection`
+                names = ("base", "ours", "theirs")
+                told = replace(told, **{one: hide(getattr(told, one), steps) for one in names})
+            self.conflicts.append(told)
             if masked and callable(self.strategy):
                 found = [(key, slot) for slot in slots if slot is not None]
                 self.handle.reader.told(self.line, found, self.rules)
@@ -407,13 +411,6 @@ class Merging:
             return sides[self.strategy == "theirs"].stored
 
         return decide
-
-    def _redacted(self, conflict: MergeConflict, steps: Steps) -> MergeConflict:
-        """A conflict as people may see it (`Protection`)."""
-        if (hide := self.handle.core.redact) is None:
-            return conflict
-        sides = {name: hide(getattr(conflict, name), steps) for name in ("base", "ours", "theirs")}
-        return replace(conflict, **sides)
 
     def entry(self, point: Point) -> Entry:
         """An entry for people."""

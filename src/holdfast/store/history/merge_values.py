@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import NewerFormatError, StateIntegrityError
 from holdfast.seal.codec import Typed
@@ -79,46 +79,36 @@ def _kind(value: Any) -> tuple[str, int, type] | None:
 # lists
 
 
-class _Fate(NamedTuple):
-    """What a side has made of a list."""
+def _fate(base: Items, new: Items) -> tuple[Items, dict[int, Items]]:
+    """What each item of a list has become on a side (`DELETED` if it was removed), and what was put
+    in before an item, or (by the number of items) at the end.
 
-    items: list[Any]
-    """What each item has become; `DELETED` if it was removed."""
-    added: dict[int, list[Any]]
-    """What was put in before an item, or (by the number of items) at the end."""
-
-
-def _fate(base: list[Any], new: list[Any]) -> _Fate:
-    """In a range that was replaced, items are changed one for one; what is left over was removed,
-    or put in behind them."""
-    items, added = list(base), {}
-    for low, high, first, last in aligned(_identities(base), _identities(new)):
+    In a range that was replaced, items are changed one for one; what is left over was removed, or
+    put in behind them.
+    """
+    items, added = list(base), dict[int, Items]()
+    for low, high, first, last in aligned(*([*map(identity, side)] for side in (base, new))):
         middle = low + min(high - low, last - first)
         items[low:middle] = new[first : first + middle - low]
         items[middle:high] = [DELETED] * (high - middle)
         if rest := new[first + middle - low : last]:
             added[high] = rest
-    return _Fate(items, added)
-
-
-def _identities(items: list[Any]) -> list[Any]:
-    return [identity(item) for item in items]
+    return items, added
 
 
 def _items(path: str, base: Items, ours: Items, theirs: Items, decide: Decide, steps: Steps) -> Any:
-    mine, other = _fate(base, ours), _fate(base, theirs)
+    (mine, our_own), (other, their_own) = _fate(base, ours), _fate(base, theirs)
     merged: list[Any] = []
     at = 0  # where we are in ours
     for number in range(len(base) + 1):
-        here = mine.added.get(number, [])
+        here = our_own.get(number, [])
         at += len(here)
-        merged += joined(here, other.added.get(number, []))
+        merged += joined(here, their_own.get(number, []))
         if number == len(base):
             break
-        was, item = base[number], mine.items[number]
+        was, item, there = base[number], mine[number], other[number]
         value = item
-        if item is not was or other.items[number] is not was:
-            there = other.items[number]
+        if item is not was or there is not was:
             value = merge_values(f"{path}[{at}]", was, item, there, decide, (*steps, at))
         if value is not DELETED:
             merged.append(value)

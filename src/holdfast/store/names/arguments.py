@@ -239,7 +239,9 @@ def check_face(given: object, kind: type, whose: str) -> None:
     """Refuse what is no store, or no state, of the face that something is made for."""
     if not isinstance(given, kind):
         what = "an open store" if kind.__name__ == "Store" else "a state"
-        raise InvalidInputError(f"{whose} takes {what} of the same face")
+        raise InvalidInputError(
+            f"{whose} takes {what} of the same face: holdfast has its own, so has holdfast.sync"
+        )
 
 
 def by_name(given: object, what: str) -> dict[str, Any]:

@@ -80,8 +80,9 @@ def cosign(handle: LineHandle, point: Any, signer: str, verify: str) -> Checkpoi
     source = handle.history.points.view(timeline, sequence)
     found = handle.history.checkpoint_at(timeline, sequence)
     handle.history.check_point(source, sequence, verify)
-    ledger, key = source.ledger, rows.entry(source.prefix, sequence)
-    if any(other == made.public for other, _ in signers(core, ledger, key)):
+    ledger = source.ledger
+    key, envelope, _ = ledger.entry_at(source.number, sequence)
+    if any(other == made.public for other, _ in signatures_of(core, ledger, key, envelope)):
         raise Conflict(f"{handle.scope}: {found.id} has a signature of this key already", [])
     if len(list(beside(ledger, key))) >= rows.MOST_SIGNATURES:
         raise InvalidInputError(
@@ -100,11 +101,3 @@ def cosign(handle: LineHandle, point: Any, signer: str, verify: str) -> Checkpoi
     if not again(step, said):
         raise Conflict(said, [])
     return found
-
-
-def signers(core: Core, ledger: Ledger, key: bytes) -> list[Signature]:
-    """Public key and signature of all who signed the checkpoint at a row."""
-    row = ledger.storage.get([key])[0]
-    if row is None:
-        raise ledger.damage(key, "it is missing")
-    return signatures_of(core, ledger, key, entry.split_row(row)[0])
