@@ -324,9 +324,8 @@ def _compression(ledger: Ledger, root: Node) -> Compression:
     places: set[tuple[int, int, int]] = set()
     for element in ledger.trees.walk(root):
         slot = slot_of(element)
-        for ref, place in leaves(ledger, slot.ref, slot.location):
-            if ref[0] == refs.ATOM:
-                places.add(place[:3])
+        atoms = leaves(ledger, slot.ref, slot.location)
+        places.update(place[:3] for ref, place in atoms if ref[0] == refs.ATOM)
     wanted = [ledger.row_of(place) for place in sorted(places)]
     methods: Counter[str] = Counter()
     stored = 0

@@ -61,7 +61,6 @@ from holdfast.store.inner import (
     ephemeral_prefixes,
     expiry_changes,
     index_of,
-    leaves,
     masked_changes,
     meta_along,
     meta_of,
@@ -706,8 +705,7 @@ def is_damaged(line: Timeline, slot: Slot) -> bool:
     """Whether a value cannot be read."""
     settled = line.settled(slot)
     try:
-        for ref, place in leaves(line.ledger, settled.ref, settled.location):
-            line.ledger.atom(ref, place)
+        line.ledger.check_value(settled.ref, settled.location)
     except StateIntegrityError:  # that is what is asked
         return True
     return False

@@ -40,11 +40,7 @@ from holdfast.storage.batch import (
     opened_for_reading,
 )
 from holdfast.storage.contract import Batch, Limits, Moment
-from holdfast.storage.sqlite import connection as sqlite_moment
-from holdfast.storage.sqlite import connection as write_ahead_log
-from holdfast.storage.sqlite import files as files
-from holdfast.storage.sqlite import guard as guard
-from holdfast.storage.sqlite import process_fork as forks
+from holdfast.storage.sqlite import connection, files, guard, process_fork
 from holdfast.storage.sqlite.connection import RANGES, VERSION, Reading, V, Versions
 from holdfast.storage.sqlite.index_path import Broken, IndexPath, newest_found
 
@@ -118,11 +114,11 @@ class SqliteStorage(Ranges):
         self._version: object = None  # what was asked for in the transaction that is open now
         self._absent: set[bytes] = set()  # found so, and nobody else has committed since
         self._absent_at: object = None
-        self._mover = write_ahead_log.LogMover(self.path, self._on_busy, full=self._full)
+        self._mover = connection.LogMover(self.path, self._on_busy, full=self._full)
         self._create = create and not read_only
         with self._write_lock:
-            forks.join(self, self._write_lock, self._read_lock, self._mover.lock)
-            forks.check(self.path)
+            process_fork.join(self, self._write_lock, self._read_lock, self._mover.lock)
+            process_fork.check(self.path)
             guard.check_file(self.path, create=self._create)
             self._lock = guard.StoreLock(self.path, optional=read_only)
             try:
@@ -208,7 +204,7 @@ class SqliteStorage(Ranges):
 
     def moment(self) -> AbstractContextManager[Moment]:
         self._usable()
-        return sqlite_moment.moment(self.path, self._on_busy, self._files)
+        return connection.moment(self.path, self._on_busy, self._files)
 
     def size(self) -> int:
         self._usable()
@@ -225,7 +221,7 @@ class SqliteStorage(Ranges):
 
     def settle(self) -> bool:
         self._usable()
-        return not self._read_only and write_ahead_log.persist(self._emptied)
+        return not self._read_only and connection.persist(self._emptied)
 
     def close(self) -> None:
         if self._pid != contract.process_number:
@@ -552,8 +548,8 @@ class SqliteStorage(Ranges):
         nobody there and can make the log safe. Nothing more is written to it."""
         if self._dead:
             return
-        for connection in (self._reader, self._writer):
-            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        for one in (self._reader, self._writer):
+            one.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         self._mover.close(quietly=True)
         self._release(f"this storage ended because {why}; open it again")
 

@@ -90,8 +90,10 @@ class LineHandle:
     ) -> Plan:
         """Set one key."""
         key = known_key(key) if type(key) is str else check_key(key)
-        check_version(if_version)
-        expects = {key: if_version} if if_version is not None else None
+        expects = None
+        if if_version is not None:
+            check_version(if_version)
+            expects = {key: if_version}
         if subject is not None:
             self.core.subjects.expect([subject])
         operation = Operation("set", key, value, terms, subject)
