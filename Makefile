@@ -1,6 +1,7 @@
 # Every target sets itself up; it needs python3 (3.11 or newer), make and git, nothing else.
 PY := .venv/bin/python
-PYTEST := $(PY) -m pytest -n 2 --dist worksteal tests
+# A third process works while the others wait, for servers, for a process that is killed, for time.
+PYTEST := $(PY) -m pytest -n 3 --dist worksteal tests
 SABOTAGE ?=
 SCRIPTS := scripts/picture scripts/reference scripts/walks scripts/weight # Python without an ending, which ruff must be told of
 

@@ -44,7 +44,9 @@ from holdfast.store.open import _AD, META
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    """Files and what is in them, but for what a lock notes of who opened the file last."""
+    found = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {one.name: b"" if one.suffix == ".lock" else one.read_bytes() for one in found}
 
 
 def key_text(byte: int) -> str:
