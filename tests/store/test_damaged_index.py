@@ -129,11 +129,14 @@ def pruned(place: Place) -> list[tuple[bytes, bytes]]:
 def test_going_back_past_it_where_entries_are_pruned(place: Place, way: str) -> None:
     """Nothing gives what a damaged node held; what does not need it comes back, or stays."""
     ways: list[bool] = []
-    for number in range(3):
+    for number in range(40):  # where nodes end is by chance, and so is what each of them holds
+        if set(ways) == {True, False} or (way != "restored" and number == 3):
+            break
         folder = place.folder / str(number)
         folder.mkdir()
         other = Place(place.engine, folder, sealed=place.sealed)
-        key, good = pruned(other)[number]
+        rows = pruned(other)
+        key, good = rows[number % len(rows)]
         put_row(other.storage(), key, good[:-5] + bytes([good[-5] ^ 4]) + good[-4:])
         store = other.open()
         state = store.agent("1")
