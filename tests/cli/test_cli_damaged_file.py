@@ -363,11 +363,12 @@ def test_what_is_lost_is_not_written_over_and_a_copy_still_has_it(cli: Cli, stor
     assert cli("verify").code == 1
     assert cli("repair --confirm --yes").code == 1
     assert Path("store.db.damaged").exists(), "it is the only one that names what is lost"
-    done = cli("repair --yes --copy copy.db")
+    # What agent:one wrote may stand behind a gap in the feed, in which something may have been.
+    done = cli("repair --yes --copy copy.db --accept-loss")
     assert done.code == 0, done
     rows = rows_of_table()
     assert truth.items() <= rows.items()
-    assert b"" not in rows.values()
+    assert all(row or key[:1] == b"F" for key, row in rows.items())
     whole(cli)
 
 
