@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import holdfast
+
 PROGRAM = [sys.executable, "-c", "import sys; from holdfast.cli.main import main; sys.exit(main())"]
-SOURCE = str(Path(__file__).parents[2] / "src")
+SOURCE = str(Path(holdfast.__file__).parents[1])  # that of this process, also if it is a copy
 
 
 @dataclass(frozen=True)
