@@ -1794,6 +1794,13 @@ BUGS = (
         "tests/recovery/test_watchdog.py::test_one_that_is_not_heard_is_fenced_off_and_recovered_once",
     ),
     Bug(
+        "an operation that is undone takes back what others restored",
+        "checkpoints/operation.py",
+        "operation=True,",
+        "operation=False,",
+        "tests/store/test_operations_undone.py::test_what_somebody_else_restored_meanwhile_stays",
+    ),
+    Bug(
         "replica overwritten that went its own way",
         "replicas/commits.py",
         "if row_at(source, rows.feed(lane, number)) != row:",

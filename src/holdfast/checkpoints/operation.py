@@ -137,7 +137,7 @@ def _undo(
         actor=None,
         dry_run=False,
         reason=reason,
-        operation=True,  # effects that were done, and letters, stay
+        operation=True,  # sticky keys stay, and what others restored meanwhile
     )
     return replace(done, left=[one for one in done.left if one.why != AS_BEFORE]), []
 
