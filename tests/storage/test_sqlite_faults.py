@@ -149,9 +149,14 @@ def test_commits_behind_damage_in_a_leftover_log_are_not_dropped_silently(
     for size in (1, 10, 20, 31, 32, 33, 60, 32 + FRAME - 1):  # cut off: nothing can be told
         wal.write_bytes(whole[:size])
         SqliteStorage(str(path), read_only=True).close()
-    wal.write_bytes(damaged)
-    kept.write_bytes(damaged)  # as `repair` does
-    assert 0 < len(found(path)) < 20
+    for at in (0, 10, 17, 30, *(middle + n for n in (1, 5, 9, 17, 23, 24, 8000))):
+        for place, data in ((path, file), (wal, damaged := flipped(whole, at))):
+            place.write_bytes(data)
+        kept.write_bytes(damaged)  # as `repair` does
+        lost = sum(not frame for frame in guard.mended_log(str(kept)))
+        assert lost == (at == middle + 1), "the number of the page that it is alone"
+        assert found(path) == list(range(20)), at
+        assert kept.read_bytes() == damaged
 
 
 def torn(log: bytes, start: int, draw: random.Random) -> bytes:

@@ -36,7 +36,7 @@ from holdfast.seal.master_rotation import make_cell_again
 from holdfast.seal.ring import GENERATIONS
 from holdfast.storage.contract import Batch
 from holdfast.storage.sqlite.engine import SqliteStorage
-from holdfast.storage.sqlite.guard import sync_folder, was_store
+from holdfast.storage.sqlite.guard import mended_log, sync_folder, was_store
 from holdfast.storage.sqlite.rebuild import Mended, look, mend, mended_before, survey
 from holdfast.store.inner import (
     NO_SIGNER,
@@ -196,7 +196,8 @@ def _mend_files(
         there = os.path.isfile(path) and os.path.getsize(path)
         log = f"{os.path.realpath(path)}-wal"
         if there and _keep_log(session, path, log, given["yes"] and not given["dry_run"]):
-            done.append(Mended(log, f"{log}.damaged"))
+            frames = mended_log(f"{log}.damaged")
+            done.append(Mended(log, f"{log}.damaged", cut=sum(not one for one in frames)))
         if not there and not (main and meta and was_store(path)):
             continue
         if not (found := look(path)):
@@ -222,8 +223,8 @@ def _mend_files(
 
 
 def _keep_log(session: Session, path: str, log: str, yes: bool) -> bool:
-    """Keep a leftover log that has lost commits beside itself, so that the store opens without
-    them; whether there is such a one."""
+    """Keep a leftover log of which SQLite would drop commits, so that the next who opens the store
+    mends it; whether there is such a one."""
     kept = f"{log}.damaged"
     try:
         SqliteStorage(path, create=False, read_only=True).close()
@@ -238,6 +239,8 @@ def _keep_log(session: Session, path: str, log: str, yes: bool) -> bool:
                 os.fsync(new.fileno())
             sync_folder(log)
             session.note(str(error).partition(";")[0])
+            with suppress(HoldfastError):  # which mends the log, as it is kept now
+                SqliteStorage(path, create=False).close()
     return os.path.exists(kept)
 
 
@@ -380,13 +383,7 @@ class _Damage:
         """The same for people."""
         older = [f"{self._named(key)}, one of two" for one in self.files for key, _ in one.older]
         rows = [self._named(*run) for run in rowkinds.runs(self._unstated())]
-        logs = [one.path for one in self.files if one.path.endswith("-wal")]
-        return [
-            *rows,
-            *map(rowkinds.describe, self._gone_cells()),
-            *older,
-            *(f"what stood behind damage in {path}" for path in logs),
-        ]
+        return [*rows, *map(rowkinds.describe, self._gone_cells()), *older]
 
     def _unstated(self) -> list[bytes]:
         """Keys of lost rows that no statement names."""
@@ -609,7 +606,7 @@ def _say(session: Session, damage: _Damage) -> None:
     lines += [f"lost: {text}" for text in damage.lost]
     if cut := sum(one.cut for one in damage.files):
         lines.append(
-            f"the last {cut} pages of the file were cut off: what stood there, and no index, no "
+            f"{cut} pages were cut off, or damaged in the log: what stood there, and no index, no "
             "feed and no copy names, cannot be told"
         )
     whole = not (damage.lost or damage.repaired or damage.stated or damage.left)

@@ -5,7 +5,7 @@
 - **lock**: `PATH.lock`, held shared by every open handle, exclusively while one handle, alone,
   creates the file or makes a leftover write-ahead log safe;
 - **log**: SQLite drops all that stands behind a damaged frame of a leftover log and says nothing:
-  it is looked at before, and kept if commits were lost that had returned;
+  it is looked at before, and kept and mended if commits were lost that had returned;
 - **identity**: device and inode of the files, compared before a commit is acknowledged, and now
   and then before others' commits are looked for.
 
@@ -24,10 +24,10 @@ import sys
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
-from typing import Any
+from typing import Any, BinaryIO
 
 import apsw
 
@@ -74,7 +74,7 @@ _SQLITE_LOCKS_FROM = 0x40000000
 _COPY = 1 << 20
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _NOTE = 41
-_LOG_HEAD, _FRAME = 32, 24 + PAGE
+_LOG_HEAD, _FRAME, _LOG_VERSION = 32, 24 + PAGE, 3007000
 
 Identity = tuple[int, int]
 OPEN: Counter[Identity] = Counter()
@@ -427,28 +427,60 @@ def this_boot() -> str:
     return ""
 
 
-def _lost_commits(path: str) -> int:
-    """Commits of a leftover log that had returned, and that SQLite will not read.
+def _lost_commits(log: str) -> tuple[int, list[bool]]:
+    """Commits of a leftover log that had returned, and that SQLite will not read; and of each
+    frame, up to the last of these, whether it is one of the log.
 
     A checksum goes on from that of the frame before, so that frames behind a damaged one are seen
     to belong together. One commit among them tells nothing: a writer that was killed, or whose
     sync failed, leaves one, also behind shorter commits of others. Of two, the first had returned
     when the second was begun. Frames of an earlier round of the log have other salts.
     """
-    run = lost = 0
-    with suppress(OSError), open(path, "rb") as log:  # SQLite meets that as well, and says so
-        head = log.read(_LOG_HEAD + 24).ljust(_LOG_HEAD)
-        log.seek(_LOG_HEAD)
-        order, before = ">" if head[3] == 0x83 else "<", head[24:_LOG_HEAD]
-        whole = head[:3] == b"\x37\x7f\x06" and _checksum(head[:24], bytes(8), order) == before
-        salts = head[16:24] if whole else head[40:48]
-        while len(frame := log.read(_FRAME)) == _FRAME:
+    run = lost = end = 0
+    ours: list[bool] = []
+    with suppress(OSError), open(log, "rb") as file:  # SQLite meets that as well, and says so
+        salts, order, before, whole = _log_head(file)
+        while len(frame := file.read(_FRAME)) == _FRAME:
             commit, mine = frame[4:8] != bytes(4), frame[8:16] == salts
-            fits = mine and _checksum(frame[:8] + frame[24:], before, order) == frame[16:24]
-            before, whole = frame[16:24], whole and fits
-            run = 0 if whole else (run if fits else 0) + (mine and commit)
+            sum_fits = _checksum(frame[:8] + frame[24:], before, order) == frame[16:24]
+            ours.append(mine or sum_fits)
+            before, whole = frame[16:24], whole and mine and sum_fits
+            run = 0 if whole else (run if mine and sum_fits else 0) + (mine and commit)
             lost = max(lost, run)
-    return lost if lost > 1 else 0
+            end = len(ours) if run > 1 and commit else end
+    return (lost, ours[:end]) if lost > 1 else (0, [])
+
+
+def _log_head(file: BinaryIO) -> tuple[bytes, str, bytes, bool]:
+    """Of a log its salts, the order of its bytes, the checksum that goes on in its first frame, and
+    whether the header that says so is whole; else the first frame says it. Its frames are next."""
+    head = file.read(_LOG_HEAD + 24).ljust(_LOG_HEAD)
+    file.seek(_LOG_HEAD)
+    order, before = ">" if head[3] == 0x83 else "<", head[24:_LOG_HEAD]
+    whole = head[:3] == b"\x37\x7f\x06" and _checksum(head[:24], bytes(8), order) == before
+    return head[16:24] if whole else head[40:48], order, before, whole
+
+
+def mended_log(log: str) -> Iterator[bytes]:
+    """What a leftover log that has lost commits is made to, so that SQLite reads them: its header,
+    and each frame with its page as it is, for rows that are damaged there show it; or b"" for a
+    frame of which nobody can tell where it belongs."""
+    ours = _lost_commits(log)[1]
+    with open(log, "rb") as file:
+        salts, order, *_ = _log_head(file)
+        magic = 0x377F0682 + (order == ">")
+        head = struct.pack(">IIII", magic, _LOG_VERSION, PAGE, 0) + salts
+        yield head + (before := _checksum(head, bytes(8), order))
+        file.seek(_LOG_HEAD + _FRAME * (len(ours) - 1) + 4)
+        pages = int.from_bytes(file.read(4), "big")
+        file.seek(_LOG_HEAD)
+        for is_ours in ours:
+            frame = file.read(_FRAME)
+            if is_ours and 0 < int.from_bytes(frame[:4], "big") <= pages:
+                before = _checksum(frame[:8] + frame[24:], before, order)
+                yield frame[:8] + salts + before + frame[24:]
+            else:
+                yield b""
 
 
 def _checksum(data: bytes, before: bytes, order: str) -> bytes:
@@ -462,17 +494,24 @@ def _checksum(data: bytes, before: bytes, order: str) -> bytes:
 
 def check_log(path: str, lock: StoreLock) -> None:
     """Refuse to go on without commits of a leftover log, as SQLite does, until a copy of the log is
-    kept beside it; nothing is touched. Only for a caller who holds the lock exclusively."""
-    log, kept = path + "-wal", path + "-wal.damaged"
-    lost = _lost_commits(log) if lock.log_is_whole() else 0
+    kept beside it: then it is mended. Only for a caller who holds the lock exclusively."""
+    log, kept, new = (path + end for end in ("-wal", "-wal.damaged", "-wal.new"))
+    lost = _lost_commits(log)[0] if lock.log_is_whole() else 0
     if lost and not (os.path.exists(kept) and filecmp.cmp(log, kept, shallow=False)):
         raise DamagedStorageError(
-            f"the log {log!r} that a process left is damaged, and {lost} commits in it, or more, "
-            "can be read no more; nothing is written over it: copy the file and its log to another "
+            f"the log {log!r} that a process left is damaged, and SQLite would drop {lost} commits "
+            "in it, or more; nothing is written over it: copy the file and its log to another "
             f"disk, then run `holdfast --store {shlex.quote(path)} repair --yes`, which keeps the "
-            "log and goes on with what stands before them, or restore the store from a backup",
+            "log and takes all of it that is whole, or restore the store from a backup",
             place=log,
         )
+    if lost:
+        with open(new, "wb") as file:
+            file.writelines(mended_log(log))
+            os.fsync(file.fileno())
+        os.chmod(new, os.stat(log).st_mode & 0o777)
+        os.replace(new, log)  # as a whole: the one that was kept is compared with it
+        sync_folder(path)
 
 
 def sync_folder(path: str) -> None:
