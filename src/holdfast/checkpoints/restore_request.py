@@ -703,8 +703,8 @@ def damaged_keys(line: Timeline, prefix: str = "") -> list[str]:
 
 def is_damaged(line: Timeline, slot: Slot) -> bool:
     """Whether a value cannot be read."""
-    settled = line.settled(slot)
     try:
+        settled = line.settled(slot)
         line.ledger.check_value(settled.ref, settled.location)
     except StateIntegrityError:  # that is what is asked
         return True

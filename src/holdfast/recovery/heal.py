@@ -36,6 +36,7 @@ from holdfast.storage.contract import LAST, Batch, Storage
 from holdfast.storage.rows import each
 from holdfast.storage.wrappers import Around
 from holdfast.store.inner import (
+    GAP,
     LANES,
     Core,
     FeedHeads,
@@ -98,9 +99,12 @@ def made_again(core: Core, scope: Scope, keys: Iterable[bytes]) -> dict[bytes, b
     return found
 
 
-def _line(core: Core, ledger: Ledger, number: int) -> tuple[object, ...] | None:
-    """What the row of a timeline says; None if the entry that began it cannot be read."""
-    begun = begun_at(ledger, number)
+def _line(
+    core: Core, ledger: Ledger, number: int, lost: tuple[int, int] | None = None
+) -> tuple[object, ...] | None:
+    """What the row of a timeline says; `lost` is where it starts if the entry that began it cannot
+    be read."""
+    begun = begun_at(ledger, number) or lost
     if begun is None or not number:
         return begun
     taken = set(readable_timelines(core, ledger).values())
@@ -258,7 +262,7 @@ def healing(
                     given = _candidates(seen, other, wanted)
                 good = _fitting(seen, scope, given)
                 more |= {key: (row, number) for key, row in good.items()}
-        if not more:
+        if not more.keys() - rows.keys():
             break
         rows, named = rows | more, known | named
         with healed(core, rows) as seen:
@@ -550,9 +554,9 @@ def copies_of(core: Core, stores: Sequence[Any]) -> list[Core]:
     return [core_of(one) for one in stores if core_of(one).lineage == core.lineage]
 
 
-def fill(core: Core, copy: Core) -> int:
+def fill(core: Core, copy: Core) -> list[bytes]:
     """Take from a copy all rows that are not here, or whose place is held, unless the store says
-    itself that they went; how many that were. For a store whose file has lost rows."""
+    itself that they went; which ones. For a store whose file has lost rows."""
     filled: set[bytes] = set()
     puts: list[tuple[bytes, bytes]] = []
     places: list[tuple[bytes, bytes, bytes]] = []
@@ -588,7 +592,7 @@ def fill(core: Core, copy: Core) -> int:
     # What was under way as the copy was made belongs to nothing here.
     strays = [bytes.fromhex(one.row) for one in found if one.kind == "unaccounted"]
     drops = sorted(filled.intersection(strays) | _of_none(core, filled))
-    count = len(filled) - len(drops)
+    taken = sorted(filled.difference(drops))
     # A state that is kept below a floor may need values that bodies there hold: which ones, only
     # all of it together can tell. The next pruning drops those that it does not need.
     hurt = {bytes.fromhex(one.row)[1:7] for one in found if one.kind == "damage"}
@@ -599,7 +603,7 @@ def fill(core: Core, copy: Core) -> int:
     if drops or swaps:
         core.storage.commit(Batch(drops=drops, swaps=swaps))
         core.lost()
-    return count
+    return taken
 
 
 # Places of what is known to be lost, because the index of a damaged file named it: the newest
@@ -607,8 +611,6 @@ def fill(core: Core, copy: Core) -> int:
 # other: `verify` finds it, a copy heals it, a statement names it, and nobody writes in its place.
 # If the feed does not name those entries, it has lost as much: each lane goes on behind a gap.
 
-GAP = bytes(32)
-"""A row of the feed that names nothing."""
 LEFT_FREE = 1 << 20
 """How many numbers of a lane may have been lost."""
 
@@ -622,14 +624,19 @@ def held(core: Core, found: Iterable[Finding]) -> list[bytes]:
 
 def hold(core: Core, gone: Sequence[bytes]) -> None:
     """Hold the places of lost rows, of which these are the keys."""
-    storage, scopes = core.storage, {number for number, _ in numbered(core)}
+    storage, scopes = core.storage, dict(numbered(core))
     feed = FeedHeads(core.lanes)
     feed.look()
     names = [key for key in gone if key[:1] == b"D" and rowkinds.state_of(key) == rowkinds.THERE]
     puts = [(key, b"") for key in names if not any(at >= key for at, _ in core.newest(key[1:17]))]
     unnamed = False
     for key in gone:
-        if key[:1] == b"E":
+        if rowkinds.is_fork(key) and (at := scopes.get(rowkinds.scope_of(key))):
+            # Its number is taken, or a new timeline would stand in its place.
+            ledger = core.ledger_of(at, storage.get([at])[0] or b"")
+            content = _encode(_line(core, ledger, rowkinds.line_of(key), (0, 0)))
+            puts.append((key, ledger.seal_row(key, content, ledger.commit_line)))
+        elif key[:1] == b"E":
             number, line = rowkinds.scope_of(key), key[:9]
             newest = storage.scan(line, rowkinds.after(line), limit=1, reverse=True)
             if number in scopes and (not newest or newest[0][0] < key):

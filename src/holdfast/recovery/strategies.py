@@ -325,6 +325,15 @@ def _is_whole(handle: LineHandle, sequence: int) -> bool:
         return False
 
 
+def newest_whole(handle: LineHandle, low: int, head: int) -> int:
+    """The newest entry up to one whose state is whole, if that of a `low` one is."""
+    high = head + 1
+    while high - low > 1:
+        middle = (low + high) // 2 if high <= head else head  # most often all of it is whole
+        low, high = (middle, high) if _is_whole(handle, middle) else (low, middle)
+    return low
+
+
 def unreadable(handle: LineHandle) -> str | None:
     """Why the newest state cannot be read; None if it can, or there is no such scope."""
     try:
@@ -517,13 +526,10 @@ def journal(context: Context) -> RecoveryTarget:
     handle = context.handle
     head = min(newest_of(handle), context.first_head())
     low = next(_valid_checkpoints(context, failure_kinds.JOURNAL), 0)
-    high = head + 1
     floor = handle.history.points.line().floor.sequence
     if low < floor and _is_whole(handle, floor):
         low = floor  # that there is no state below it, where all was pruned, is no damage
-    while high - low > 1:
-        middle = (low + high) // 2 if high <= head else head  # most often all of it is whole
-        low, high = (middle, high) if _is_whole(handle, middle) else (low, middle)
+    low = newest_whole(handle, low, head)
     last, lost = head, "nothing"
     if low < last:
         salvage = Salvage(handle, low, last)

@@ -53,7 +53,7 @@ HOMES = {
     "holdfast.store.journal.entry": (
         "CHECKPOINT KEYED KINDS MERGE RESTORE Body Envelope shown split_row"
     ),
-    "holdfast.store.journal.feed": "LANES Bell FeedHeads FeedItem Lanes items_of",
+    "holdfast.store.journal.feed": "GAP LANES Bell FeedHeads FeedItem Lanes items_of",
     "holdfast.store.journal.floor": "Loss announced_floor loss_text stated",
     "holdfast.store.journal.ledger": "Ledger leaves",
     "holdfast.store.journal.lifetime": (

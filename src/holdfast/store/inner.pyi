@@ -82,6 +82,7 @@ from holdfast.store.journal.entry import Body as Body
 from holdfast.store.journal.entry import Envelope as Envelope
 from holdfast.store.journal.entry import shown as shown
 from holdfast.store.journal.entry import split_row as split_row
+from holdfast.store.journal.feed import GAP as GAP
 from holdfast.store.journal.feed import LANES as LANES
 from holdfast.store.journal.feed import Bell as Bell
 from holdfast.store.journal.feed import FeedHeads as FeedHeads

@@ -195,7 +195,7 @@ def import_(session: Session, /, scope: str, file: str, **given: Any) -> None:
         done = import_checkpoint(state, file, **given)
     export, backup = done.export, done.backup
     told = f"{scope}: now as {export.scope} was at {export.name!r}, {export.checkpoint}"
-    undo = f"to undo it: holdfast restore {scope} {backup.id}" if backup is not None else None
+    undo = output.undo(scope, backup)
     session.tell(done, f"{told}; {export.keys} keys", undo, lambda: output.left_alone(done.left))
 
 

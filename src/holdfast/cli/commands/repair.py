@@ -12,6 +12,8 @@ from typing import Any
 import click
 
 from holdfast import errors
+from holdfast.checkpoints.checkpoints import Checkpoints
+from holdfast.checkpoints.restore_request import damaged_keys
 from holdfast.cli import output
 from holdfast.cli.command import Group, command, flag
 from holdfast.cli.plain import plain
@@ -23,6 +25,7 @@ from holdfast.errors import (
     ReadOnlyError,
     RecoveryFailedError,
 )
+from holdfast.recovery.changes_of_others import some
 from holdfast.recovery.failure_kinds import found_failure, grouped
 from holdfast.recovery.heal import Healed, copies_of, fill, heal_all, healing, held, hold
 from holdfast.recovery.lost_entries import Tails
@@ -30,10 +33,11 @@ from holdfast.recovery.quarantine import Quarantine
 from holdfast.recovery.records import check_there, notices_scope, readable, recovered_agents
 from holdfast.recovery.recovery import Recovery
 from holdfast.recovery.report import RecoveryPlan, RecoveryReport
-from holdfast.recovery.strategies import check_state, unreadable
+from holdfast.recovery.strategies import check_state, newest_whole, unreadable
 from holdfast.replicas.compare import Judge
 from holdfast.seal.master_rotation import make_cell_again
-from holdfast.seal.ring import GENERATIONS
+from holdfast.seal.ring import GENERATIONS, read_masters
+from holdfast.seal.signer import Signer
 from holdfast.storage.contract import Batch
 from holdfast.storage.sqlite.engine import SqliteStorage
 from holdfast.storage.sqlite.guard import mended_log, sync_folder, was_store
@@ -53,7 +57,7 @@ from holdfast.store.names import rowkinds
 from holdfast.store.names.cells import cell_at
 from holdfast.store.names.scope import Scope
 from holdfast.store.open import META
-from holdfast.sync import Store
+from holdfast.sync import State, Store
 
 MOST_TAKEN = 20
 """Rows of the store itself that are tried with those of a copy: each try verifies everything."""
@@ -189,8 +193,7 @@ def _mend_files(
     to be looked at. Until the stack is left, nobody else opens them. One that was mended before is
     told of again, until its old file is removed."""
     done: list[Mended] = []
-    storages = [core_of(one).storage for one in stores]
-    meta = next((row for one in storages if (row := one.get([META])[0])), b"")
+    meta = _store_row(session, stores) if paths else b""
     for path in paths:
         main = path == session.path  # which can come from a copy as a whole
         there = os.path.isfile(path) and os.path.getsize(path)
@@ -204,10 +207,13 @@ def _mend_files(
             done += [before] if (before := mended_before(path)) is not None else []
             continue
         if given["dry_run"]:
-            left = survey(path)
-            gone = [*map(rowkinds.describe, left.lost)] if left.rows else ["all rows"]
-            told = f"the file itself is damaged ({found[0]}); it would be mended"
-            lost = [f"in no page of it, so lost unless a copy has it: {one}" for one in gone]
+            left, there_too = survey(path), [core_of(one).storage for one in stores]
+            keys = [key for key in left.lost if not any(one.get([key])[0] for one in there_too)]
+            runs = map(rowkinds.describe_run, rowkinds.runs(keys))
+            gone = [*runs] if left.rows else ["all rows"]
+            told = f"the file itself is damaged ({found[0].partition(';')[0]}); it would be mended"
+            where = "in no page of it, and in no copy" if stores else "in no page of it"
+            lost = [f"{where}, so lost unless a copy has it: {one}" for one in gone]
             session.tell({"file": path, "found": found, "lost": gone}, f"{path}: {told}", *lost)
             return None
         if not given["yes"]:
@@ -220,6 +226,29 @@ def _mend_files(
             if make_cell_again(ring):
                 session.note("the generation cell of the ring is made again from other rows")
     return done
+
+
+def _store_row(session: Session, stores: list[Store]) -> bytes:
+    """What copies say of what the store is, unless the signer or the ring that lies here is
+    another's: a new file takes it where the old one has no such row left."""
+    found = dict[bytes, bytes]()
+    signer = (session.signer_source or f"file:{session.path}.sign").partition(":")[2]
+    ring = f"{session.path}.keys"
+    for core in map(core_of, stores):
+        ours = True
+        with suppress(HoldfastError):  # one that cannot be read says nothing
+            if core.ring is None and os.path.exists(signer):
+                ours = Signer.load(signer).public == core.public
+            elif core.ring is not None and os.path.exists(ring):
+                with closing(SqliteStorage(ring, create=False, read_only=True)) as storage:
+                    ours = read_masters(storage)[1][-1].lineage == core.lineage
+        if ours:
+            found[core.lineage] = core.storage.get([META])[0] or b""
+        else:
+            session.note(f"a copy is of another store than the signer or ring of {session.path!r}")
+    if len(found) > 1:
+        session.note("the copies are of several stores: give those of this one alone")
+    return next(iter(found.values())) if len(found) == 1 else b""
 
 
 def _keep_log(session: Session, path: str, log: str, yes: bool) -> bool:
@@ -258,6 +287,23 @@ _MADE = [kind.key.hex() for kind in rowkinds.ROWS if kind.heal == rowkinds.DERIV
 
 def _finding(key: bytes) -> Finding:
     return Finding("damage", rowkinds.describe(key), "it is lost", "", (), key.hex())
+
+
+def _go_on(state: State, point: str) -> str:
+    """Let a timeline of which something cannot be read go on: without what is damaged of it, else
+    as it was before that, else as it is at a point of main."""
+    fork, keys, told = handle_of(state), list[str](), "all of it"
+    with suppress(HoldfastError):  # its index, or an entry, may be what is damaged
+        keys = sorted(damaged_keys(fork.history.points.view(fork.timeline, fork.place()[2])))
+        told = some(keys)
+    if not keys:
+        before = fork.history.points.line().ledger.before
+        with suppress(HoldfastError):
+            if (last := newest_whole(fork, before, fork.place()[2])) > before:
+                point, told = f"{fork.timeline}@{last}", f"what it did behind entry {last}"
+    reason = "damaged, and in no copy"
+    Checkpoints(state).restore(point, keys=keys or None, past_damage=not keys, reason=reason)
+    return f"{fork.scope}: timeline {fork.timeline} lost {told}: it goes on as {point} has that"
 
 
 class _Damage:
@@ -299,7 +345,7 @@ class _Damage:
         self.dropping: list[Finding] = []
         """Damaged change rows of which no entry is here any more, if they are to be removed."""
         self.files: list[Mended] = []  # whose structure was mended before
-        self.taken = 0
+        self.taken: list[bytes] = []
         """Rows that copies had, and the store did not, after a file was made anew."""
         self.healed: list[Healed] = []
         self.repaired: list[RecoveryReport] = []
@@ -466,8 +512,9 @@ class _Damage:
         if unreadable(handle_of(state)) is None and tail is None:
             named = list(dict.fromkeys(one.place for one in found))
             places = ", ".join(named[:3]) + (", …" if len(named) > 3 else "")
-            known = [one.kind in STATED or one.message == _UNNAMED for one in found if one.row]
-            if self._accept and known.count(True) == len(found):
+            # Which keys of a timeline rest on damaged rows, says one that has no row.
+            rows = [one for one in found if one.row or not one.keys]
+            if self._accept and all(o.kind in STATED or o.message == _UNNAMED for o in rows):
                 self.past[scope] = found
                 return
             self.left.append(
@@ -493,10 +540,7 @@ class _Damage:
     def mend(self) -> None:
         """Heal what can be, which loses nothing but names of timelines; then do what plans say, and
         look at what is left."""
-        store = handle_of(self._store)
-        while done := heal_all(store, self.found + self.known, self.copies)[1]:
-            self.healed += done
-            self.look()
+        self._heal()
         self._take()
         if self.leases:
             core_of(self._store).leases.drop_damaged()
@@ -537,19 +581,32 @@ class _Damage:
                 said = "; ".join(line.removeprefix(f"{scope}: ") for line in lines)
                 self.stated.append(f"{scope}: {', '.join(made)} states as lost: {said}")
                 core = core_of(self._store)
-                forks = [name for _, name, *_ in core.timelines(core.ledger(handle.scope))]
-                self.stated += [
-                    f"{scope}: timeline {name} cannot be read: to go on with it as main was: "
-                    f"holdfast restore {scope} {made[-1]} --timeline {name} --past-damage"
-                    for name in forks
-                    if unreadable(handle.on(name)) is not None
-                ]
+                for _, name, *_ in core.timelines(core.ledger(handle.scope)):
+                    if unreadable(handle.on(name)) is not None:
+                        fork = self._store.scope(scope).on(name)
+                        self.stated.append(_go_on(fork, made[-1]))
             self._give_up_names()
             self.look()
+            self._heal()  # what was behind the damage may follow from what is left
             self.left += [f"{scope}: it is still damaged" for scope in self.past]
         damaged = [one for one in self.plans if str(one.agent) not in failed]
         self.left += [*failed.values(), *(f"{one.agent}: it is still damaged" for one in damaged)]
         self.found, self.plans, self.leases = found, plans, leases  # what was, for who reads of it
+
+    def _heal(self) -> None:
+        while done := heal_all(handle_of(self._store), self.found + self.known, self.copies)[1]:
+            self.healed += done
+            self.look()
+
+    @property
+    def aged(self) -> list[str]:
+        """Scopes that end where a copy does: what they did later may be lost."""
+        core = core_of(self._store)
+        lines = {key[:9] for key in self.taken if key[:1] == b"E" and not rowkinds.line_of(key)}
+        ends = (core.storage.scan(at, rowkinds.after(at), limit=1, reverse=True) for at in lines)
+        taken = set(self.taken)
+        numbers = [rowkinds.scope_of(key) for ((key, _),) in filter(None, ends) if key in taken]
+        return sorted(core.numbers.scopes(numbers).values())
 
     def again(self) -> list[str]:
         """How to go back to states that recoveries did without, and that are whole again."""
@@ -604,16 +661,24 @@ def _say(session: Session, damage: _Damage) -> None:
     told["files"] = [{"path": one.path, "kept": one.kept} for one in damage.files]
     lines: list[object] = [*damage.files]
     lines += [f"lost: {text}" for text in damage.lost]
-    if cut := sum(one.cut for one in damage.files):
+    cut = sum(one.cut for one in damage.files)
+    untold = f"{cut} pages were cut off, or damaged in the log" if cut else ""
+    if any(one.kept and not one.rows and not one.path.endswith("-wal") for one in damage.files):
+        untold = "no row of the file was left"
+    if untold:
         lines.append(
-            f"{cut} pages were cut off, or damaged in the log: what stood there, and no index, no "
-            "feed and no copy names, cannot be told"
+            f"{untold}: what stood there, and no index, no feed and no copy names, cannot be told"
         )
+    if untold and damage.aged:
+        aged = ", ".join(damage.aged)
+        lines.append(f"as new as the copy, and what they did later may be lost: {aged}")
+    known = f"nothing but what is stated as lost ({len(damage.known)} rows: see `holdfast verify`)"
+    known = known if damage.known else "nothing"
     whole = not (damage.lost or damage.repaired or damage.stated or damage.left)
-    if damage.files and whole and (damage.copies or not cut):
-        lines.append("lost: nothing")
+    if damage.files and whole and not untold:
+        lines.append(f"lost: {known}")
     if damage.taken:
-        lines.append(f"{damage.taken} rows that the file had lost are taken from a copy")
+        lines.append(f"{len(damage.taken)} rows that the file had lost are taken from a copy")
     for one in damage.healed:
         how = "made again" if one.copy is None else "healed from a copy"
         lost = f"; lost: {one.lost}" if one.lost else ""
@@ -631,8 +696,8 @@ def _say(session: Session, damage: _Damage) -> None:
         *(f"store: {one.place} would be removed: {_AGAIN}" for one in damage.dropping),
     ]
     if not damage.found and not damage.healed:
-        nothing = "nothing is damaged" if damage.complete else "nothing damaged was found so far"
-        lines.append(nothing)
+        known = known.replace("nothing", "nothing is damaged", 1)
+        lines.append(known if damage.complete else "nothing damaged was found so far")
     session.tell({"findings": len(damage.found), **told}, *lines)
     for text in damage.left:
         session.note(f"not mended: {text}")

@@ -69,8 +69,7 @@ def restore(session: Session, /, scope: str, to: str | None, **given: Any) -> No
         full = done.verified == "full"
         checked = f"{done.values_checked} values checked" if full else f"verified: {done.verified}"
         lines = [f"{scope}: restored {done.point}, {done.keys} keys, {checked}"]
-        if done.backup is not None:
-            lines.append(f"to undo it: holdfast restore {scope} {done.backup.id}")
+        lines.append(output.undo(scope, done.backup))
         if done.passed_over:
             lines.append(f"the state before was not kept: {done.passed_over}")
     elif not given["dry_run"]:

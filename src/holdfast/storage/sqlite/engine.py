@@ -252,6 +252,8 @@ class SqliteStorage(Ranges):
             guard.check_log(self.path, self._lock)
             if write:
                 files.settle_log(self.path, self._on_busy)
+        if alone and not guard.in_use(self.path) and guard.pages_behind(self.path):
+            raise guard.damaged(self.path)  # what is read would be older than what it holds
         if write and alone and not guard.file_size(self.path + "-wal"):
             self._lock.note(full=self._full, alone=True)
 

@@ -224,6 +224,18 @@ def check_header(path: str) -> None:
         raise damaged(path)
 
 
+def pages_behind(path: str) -> int:
+    """Pages that a file has behind those that its header counts, which SQLite neither reads nor
+    keeps: the file was copied while others wrote. 0 while it has a log, which may count others."""
+    if file_size(path + "-wal"):
+        return 0
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size  # before the header: it grows after that
+        head = file.read(_HEADER)
+    said = int.from_bytes(head[28:32], "big") if head[24:28] == head[92:96] else size // PAGE
+    return max(0, size // PAGE - said)
+
+
 def not_a_store(path: str) -> NotAStoreError:
     """The error for a file that is no database."""
     return NotAStoreError(f"{path!r} is not a store; name another file")

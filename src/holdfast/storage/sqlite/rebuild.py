@@ -123,7 +123,9 @@ def look(path: str) -> list[str]:
             return [str(error)]
         finally:
             connection.close()
-    return files.check(path, _patience)
+    if not (found := files.check(path, _patience)) and (behind := guard.pages_behind(path)):
+        return [f"{behind} pages lie behind the end that its header names"]
+    return found
 
 
 @contextmanager
@@ -208,7 +210,7 @@ def _reindexed(path: str) -> Mended | None:
             connection.execute("COMMIT")
         finally:
             connection.close()
-        return mended if not files.check(path, _patience) else None
+        return mended if not (files.check(path, _patience) or guard.pages_behind(path)) else None
     except (apsw.Error, errors.HoldfastError):  # two rows of one key, or more than the index
         return None
 

@@ -24,6 +24,8 @@ from holdfast.store.names import rowkinds
 LANES = 16
 """So that processes that write at once seldom meet: each keeps to a lane until it meets another."""
 ITEM = 48
+GAP = bytes(32)
+"""A row that names nothing, far behind rows that may be lost: the lane goes on from it."""
 NEWEST = 8
 """Rows of each lane that are compared with a timeline before a process first writes to it."""
 Position = dict[int, int]

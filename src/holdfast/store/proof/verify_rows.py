@@ -27,7 +27,7 @@ from holdfast.store.commit.group import Core
 from holdfast.store.journal import entry
 from holdfast.store.journal.directory import numbered, read_tombstone
 from holdfast.store.journal.entry import Body
-from holdfast.store.journal.feed import LANES, items_of
+from holdfast.store.journal.feed import GAP, LANES, items_of
 from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.save import Floor
 from holdfast.store.names import rowkinds
@@ -504,6 +504,8 @@ class FeedCheck:
         at = int.from_bytes(key[2:], "big")
         if at != number + 1:
             missing = f"rows {number + 1} to {at - 1} are missing"
+            if row == GAP:
+                missing = f"rows from {number + 1} on may be missing"
             check.row("feed", key, missing)
         try:
             items = items_of(row)
@@ -651,12 +653,16 @@ def find_timelines(check: Verification, ledger: Ledger) -> list[int]:
             raise  # nothing of the scope can be read
         except (*DAMAGE, msgspec.MsgspecError) as error:
             check.row("damage", key, str(error), ledger)
-    named = check.feed.lines[ledger.number]
+    named, prefix = check.feed.lines[ledger.number], b"E" + ledger.number.to_bytes(rowkinds.SCOPE)
+    # The feed may have lost the same: what the timeline began with is here, and so the timeline.
+    lines = (rowkinds.line_of(key) for key in _firsts(check.core.storage, prefix, 9))
+    named = named | {number for number in lines if begun_at(ledger, number) is not None}
     if 0 not in found:
         check.row("damage", rowkinds.line(b"T", ledger.number, 0), "it is missing", ledger)
     for number in sorted(named - found - {0}):
         key = rowkinds.line(b"T", ledger.number, number)
-        check.row("feed", key, "it is missing, and the feed names entries of this timeline", ledger)
+        told = "it is missing, and the feed, or what is left, names entries of this timeline"
+        check.row("feed", key, told, ledger)
     return sorted(found | named | {0})
 
 
