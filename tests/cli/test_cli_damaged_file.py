@@ -815,3 +815,28 @@ def test_a_damaged_value_of_another_timeline_costs_that_value(
     assert cli(back[2].partition("\n")[0]).code == 0
     assert cli("key get agent:one plan --timeline aside").out == '"mine"\n'
     assert cli("key get agent:one plan").code == 4, "main is as it was"
+
+
+def test_a_log_of_another_time_brings_nothing_back(cli: Cli, store: Path) -> None:
+    """It was put beside the file by hand; SQLite would take it for what the file lacks."""
+    wal, kept = Path("store.db-wal"), Path("store.db-wal.damaged")
+    with opened() as first:
+        first.agent("one").set("count", 40)
+        old = wal.read_bytes()
+    with opened() as later:
+        for number in range(30):
+            later.agent("two").set("text", f"{number} " * 3000)
+    truth = rows_of_table()
+    wal.write_bytes(old)
+    for words in ("verify", "key get agent:one count", "key set agent:one count 7", "repair"):
+        refused = cli(words)
+        assert refused.code == 6
+        assert "is of another time than the file" in refused.err
+    assert wal.read_bytes() == old
+    done = cli("repair --yes")
+    assert done.code == 0, done
+    assert "goes on without it" not in done.err
+    assert rows_of_table() == truth
+    assert (kept.read_bytes(), kept.stat().st_mode & 0o77) == (old, 0)
+    assert cli("repair --confirm").code == 0
+    assert not kept.exists()

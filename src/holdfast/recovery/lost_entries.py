@@ -138,6 +138,8 @@ class Salvaged:
     applied: int = 0
     lost: list[int] = field(default_factory=list)
     """Entries that could not be read, or not be done again."""
+    named: dict[int, list[str]] = field(default_factory=dict)
+    """The keys that those of them had changed of which that can be read."""
     doubtful: list[str] = field(default_factory=list)
     """Keys that may lack what lost entries did to them."""
     changes: Counter[str] = field(default_factory=Counter)
@@ -155,7 +157,9 @@ class Salvaged:
             return "nothing"
         entries = "entries" if len(self.lost) > 1 else "entry"
         text = f"what {entries} {some(map(str, self.lost))} did"
-        text += f" to {some(keys)}" if keys else ""
+        known = keys or sorted({key for named in self.named.values() for key in named})
+        sure = keys or len(self.named) == len(self.lost)
+        text += f"{'' if sure else ', at least'} to {some(known)}" if known else ""
         more = [
             f"{n} of {key}" for key, n in sorted(self.left_out.items()) if key in keys or not keys
         ]
@@ -245,6 +249,7 @@ class Salvage:
             for key in named:  # all of an entry, or nothing
                 overlay.pop(key, None)
             overlay.update(before)
+            self.result.named[sequence] = named
             raise
         self.line.sequence = sequence
         self.result.applied += 1

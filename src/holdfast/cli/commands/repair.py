@@ -40,7 +40,7 @@ from holdfast.seal.ring import GENERATIONS, read_masters
 from holdfast.seal.signer import Signer
 from holdfast.storage.contract import Batch
 from holdfast.storage.sqlite.engine import SqliteStorage
-from holdfast.storage.sqlite.guard import mended_log, sync_folder, was_store
+from holdfast.storage.sqlite.guard import mended_log, private, sync_folder, was_store
 from holdfast.storage.sqlite.rebuild import Mended, look, mend, mended_before, survey
 from holdfast.store.inner import (
     NO_SIGNER,
@@ -263,7 +263,7 @@ def _keep_log(session: Session, path: str, log: str, yes: bool) -> bool:
                 raise
             if os.path.exists(kept):
                 raise errors.RefusedError(f"{kept!r} is there from before: move it away") from None
-            with open(log, "rb") as old, open(kept, "xb") as new:
+            with open(log, "rb") as old, open(kept, "xb", opener=private) as new:
                 shutil.copyfileobj(old, new)
                 os.fsync(new.fileno())
             sync_folder(log)
@@ -275,6 +275,7 @@ def _keep_log(session: Session, path: str, log: str, yes: bool) -> bool:
 
 _FEED, _CHANGE, _NAME = b"F".hex(), b"I".hex(), b"D".hex()
 _AGAIN = "a change with that id would be applied again"
+_EFFECTS = "an effect of which lost entries had a record would be done again: see what went out"
 _ELSE = "give a copy (--copy), or go back: holdfast restore {} CHECKPOINT --past-damage"
 _REPLICA = (
     "this is a replica; from the store that it follows it has all that is not whole here: run "
@@ -672,7 +673,7 @@ def _say(session: Session, damage: _Damage) -> None:
     if untold and damage.aged:
         aged = ", ".join(damage.aged)
         lines.append(f"as new as the copy, and what they did later may be lost: {aged}")
-    known = f"nothing but what is stated as lost ({len(damage.known)} rows: see `holdfast verify`)"
+    known = f"nothing but what is stated as lost (rows: {len(damage.known)}, see `holdfast verify`)"
     known = known if damage.known else "nothing"
     whole = not (damage.lost or damage.repaired or damage.stated or damage.left)
     if damage.files and whole and not untold:
@@ -691,6 +692,8 @@ def _say(session: Session, damage: _Damage) -> None:
             "damaged leases, which hold no state, are removed: anybody can take them again"
         )
     lines += damage.repaired or damage.plans
+    if damage.stated or any(one.lost != "nothing" for one in damage.repaired):
+        lines.append(f"note: {_EFFECTS}")
     lines += damage.stated or [
         *(f"{one}: its damage would be stated as lost" for one in damage.past),
         *(f"store: {one.place} would be removed: {_AGAIN}" for one in damage.dropping),

@@ -39,15 +39,21 @@ Patience = Callable[[int], bool]
 
 
 def connect(
-    path: str, patience: Patience, *, write: bool, create: bool = False, vfs: str | None = None
+    path: str,
+    patience: Patience,
+    *,
+    write: bool,
+    create: bool = False,
+    vfs: str | None = None,
+    log: bool = True,
 ) -> apsw.Connection:
     """A connection on which nothing planted in the schema is run or believed; only for one who
-    has joined `process_fork`."""
+    has joined `process_fork`. Without the log, it reads the file as if there were none."""
     flags = apsw.SQLITE_OPEN_READWRITE if write else apsw.SQLITE_OPEN_READONLY
     name = path
     if create:
         flags |= apsw.SQLITE_OPEN_CREATE
-    elif not write and guard.frozen(path):
+    elif not log or (not write and guard.frozen(path)):
         # Reading with a log takes a file beside the database, which cannot be made here, and
         # nobody can write here either.
         flags |= apsw.SQLITE_OPEN_URI
@@ -98,6 +104,29 @@ def create(path: str, patience: Patience, *, private: bool) -> None:
         connection.close()
         if new:
             guard.remove(path)
+
+
+def log_fits(path: str, patience: Patience) -> bool:
+    """Whether a leftover log is not one of another time than the file: SQLite, which does not know,
+    would bring back what was there then, or mix both.
+
+    Each commit adds a row of the feed, and none of these is ever dropped. So the newest one that
+    the file has by itself is also there with its log.
+    """
+    newest: bytes | None = None
+    for log in (False, True):
+        try:
+            connection = connect(path, patience, write=False, log=log)
+            try:
+                if log:
+                    return newest is None or connection.execute(_HAS, (newest,)).get is not None
+                newest = connection.execute(_NEWEST_OF_FEED).get
+            finally:
+                connection.close()
+        except (apsw.Error, HoldfastError) as error:
+            if log and isinstance(error, apsw.Error) and guard.is_damage(error):
+                return newest is None  # else the file is whole without it
+    return True
 
 
 def settle_log(path: str, patience: Patience) -> None:
@@ -190,6 +219,11 @@ def _run(connection: apsw.Connection, *pragmas: str) -> None:
 
 MOST = 100
 """Findings that are told at most."""
+_NEWEST_OF_FEED = """
+SELECT k FROM (SELECT rowid AS at, k, v FROM records ORDER BY rowid DESC LIMIT 1000)
+WHERE k >= x'46' AND k < x'47' AND length(v) > 32 ORDER BY at DESC LIMIT 1
+"""
+_HAS = "SELECT 1 FROM records WHERE k=?"
 _NO_BYTES = """
 SELECT rowid, typeof(k), typeof(v), hex(k) FROM {0} NOT INDEXED
 WHERE NOT (typeof(k) = 'blob' AND typeof(v) = 'blob') LIMIT ?

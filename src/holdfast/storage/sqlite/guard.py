@@ -199,6 +199,17 @@ def mount_type(folder: str) -> str:
     return ""
 
 
+def beginning(path: str, size: int) -> bytes:
+    """The first bytes of a file."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(size)
+    except PermissionError:
+        raise StorageReadOnlyError(f"{path!r} may not be read; check its permissions") from None
+    except OSError as error:
+        raise Unavailable(f"{path!r} cannot be read: {error.strerror}") from None
+
+
 def check_header(path: str) -> None:
     """Refuse a file that is no store of this format, without changing anything.
 
@@ -207,13 +218,7 @@ def check_header(path: str) -> None:
     """
     if identity(path) in OPEN:
         return
-    try:
-        with open(path, "rb") as file:
-            head = file.read(_HEADER)
-    except PermissionError:
-        raise StorageReadOnlyError(f"{path!r} may not be read; check its permissions") from None
-    except OSError as error:
-        raise Unavailable(f"{path!r} cannot be read: {error.strerror}") from None
+    head = beginning(path, _HEADER)
     if len(head) < _HEADER or not head.startswith(MAGIC):
         if half_made(path):
             return  # SQLite rolls it back; the schema is checked afterwards
@@ -477,7 +482,8 @@ def mended_log(log: str) -> Iterator[bytes]:
     """What a leftover log that has lost commits is made to, so that SQLite reads them: its header,
     and each frame with its page as it is, for rows that are damaged there show it; or b"" for a
     frame of which nobody can tell where it belongs."""
-    ours = _lost_commits(log)[1]
+    if not (ours := _lost_commits(log)[1]):
+        return
     with open(log, "rb") as file:
         salts, order, *_ = _log_head(file)
         magic = 0x377F0682 + (order == ">")
@@ -504,26 +510,48 @@ def _checksum(data: bytes, before: bytes, order: str) -> bytes:
     return struct.pack(">II", one, other)
 
 
-def check_log(path: str, lock: StoreLock) -> None:
-    """Refuse to go on without commits of a leftover log, as SQLite does, until a copy of the log is
-    kept beside it: then it is mended. Only for a caller who holds the lock exclusively."""
+def give(new: str, path: str) -> None:
+    """Let a new file be whose the one at a path is, and as open to others."""
+    was = os.stat(path)
+    os.chmod(new, was.st_mode & 0o777)
+    with suppress(OSError):  # only root can give a file to another
+        os.chown(new, was.st_uid, was.st_gid)
+
+
+def private(path: str, flags: int) -> int:
+    """For `open`: what it makes is for nobody else."""
+    return os.open(path, flags, 0o600)
+
+
+def check_log(path: str, lock: StoreLock, *, fits: bool) -> None:
+    """Refuse to go on without commits of a leftover log, as SQLite does, or with one of another
+    time than the file, until a copy of the log is kept beside it: then it is mended, or removed.
+    Only for a caller who holds the lock exclusively."""
     log, kept, new = (path + end for end in ("-wal", "-wal.damaged", "-wal.new"))
     lost = _lost_commits(log)[0] if lock.log_is_whole() else 0
-    if lost and not (os.path.exists(kept) and filecmp.cmp(log, kept, shallow=False)):
+    if fits and not lost:
+        return
+    if not (os.path.exists(kept) and filecmp.cmp(log, kept, shallow=False)):
+        how = f"is damaged, and SQLite would drop {lost} commits in it, or more"
+        then = "takes all of it that is whole"
+        if not lost:
+            how = "is of another time than the file, and would bring back what was there then"
+            then = "goes on without it"
         raise DamagedStorageError(
-            f"the log {log!r} that a process left is damaged, and SQLite would drop {lost} commits "
-            "in it, or more; nothing is written over it: copy the file and its log to another "
-            f"disk, then run `holdfast --store {shlex.quote(path)} repair --yes`, which keeps the "
-            "log and takes all of it that is whole, or restore the store from a backup",
+            f"the log {log!r} that a process left {how}; nothing is touched: copy the file and its "
+            f"log to another disk, then run `holdfast --store {shlex.quote(path)} repair --yes`, "
+            f"which keeps the log and {then}, or restore the store from a backup",
             place=log,
         )
-    if lost:
-        with open(new, "wb") as file:
+    if not lost:
+        os.remove(log)
+    else:
+        with open(new, "wb", opener=private) as file:
             file.writelines(mended_log(log))
             os.fsync(file.fileno())
-        os.chmod(new, os.stat(log).st_mode & 0o777)
+        give(new, log)
         os.replace(new, log)  # as a whole: the one that was kept is compared with it
-        sync_folder(path)
+    sync_folder(path)
 
 
 def sync_folder(path: str) -> None:

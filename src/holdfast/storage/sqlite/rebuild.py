@@ -96,9 +96,7 @@ def _has_rows(path: str) -> bool:
 def look(path: str) -> list[str]:
     """What is wrong with a store's file, also if it cannot be opened, or is gone, and what lies
     beside it shows that it was there; another file is refused."""
-    page = b""
-    with suppress(FileNotFoundError), open(path, "rb") as file:  # it was there, and is cut off
-        page = file.read(PAGE)
+    page = guard.beginning(path, PAGE) if os.path.exists(path) else b""
     number = guard.APPLICATION_ID.to_bytes(4, "big")
     ours = page[68:72] == number or any(sql.encode() in page for sql in files.TABLES.values())
     # A header that is whole says whose it is; noise in its place does not.
@@ -236,7 +234,7 @@ def _rebuilt(path: str, needed: Mapping[bytes, bytes], again: bool) -> Mended:
         raise errors.RefusedError(f"{mended.kept!r} is there from a repair before: move it away")
     guard.remove(new)
     files.create(new, _patience, private=True)
-    os.chmod(new, os.stat(path).st_mode & 0o777)
+    guard.give(new, path)
     connection = files.connect(new, _patience, write=True)
     try:
         found = _salvage(mended)
