@@ -840,3 +840,18 @@ def test_a_log_of_another_time_brings_nothing_back(cli: Cli, store: Path) -> Non
     assert (kept.read_bytes(), kept.stat().st_mode & 0o77) == (old, 0)
     assert cli("repair --confirm").code == 0
     assert not kept.exists()
+
+
+def test_a_copy_with_commits_that_a_store_lacks_is_named(cli: Cli, store: Path) -> None:
+    """Nothing in a store that was put back to an older state shows that."""
+    older = STORE.read_bytes()
+    with opened() as later:
+        for number in range(5):
+            later.agent("one").set("count", number)
+    shutil.copy(STORE, "copy.db")
+    assert "copy.db has" not in cli("repair --yes --copy copy.db").err
+    STORE.write_bytes(older)
+    for words in ("repair --dry-run --copy copy.db", "repair --yes --copy copy.db"):
+        told = cli(words)
+        assert (told.code, told.out) == (0, "nothing is damaged\n")
+        assert "copy.db has 5 commits that this store has not" in told.err

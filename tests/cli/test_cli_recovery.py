@@ -400,6 +400,8 @@ def test_what_no_copy_has_is_stated_as_lost(cli: Cli, agent: str) -> None:
     known = cli("verify")
     assert known.code == 0
     assert "known to be lost: agent:7: entry" in known.out
+    numbers = [int(row.partition("\t")[0]) for row in cli("log agent:7").out.splitlines()]
+    assert numbers == [number for number in range(numbers[0], 0, -1) if number != 4]
     assert plan_of() == {"goal": "ship", "step": 1}
     told = "nothing is damaged but what is stated as lost (rows: 1, see `holdfast verify`)\n"
     assert cli("repair").out == told

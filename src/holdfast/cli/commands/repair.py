@@ -43,8 +43,10 @@ from holdfast.storage.sqlite.engine import SqliteStorage
 from holdfast.storage.sqlite.guard import mended_log, private, sync_folder, was_store
 from holdfast.storage.sqlite.rebuild import Mended, look, mend, mended_before, survey
 from holdfast.store.inner import (
+    LANES,
     NO_SIGNER,
     STATED,
+    Core,
     Finding,
     core_of,
     handle_of,
@@ -160,6 +162,9 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
             for old in filter(os.path.exists, [f"{path}.damaged" for path in mended]):
                 os.remove(old)
         _say(session, damage)
+        for url, one in zip(given["copies"], copies, strict=True):
+            if core_of(one) in damage.copies and (count := _ahead(core_of(store), core_of(one))):
+                session.note(_PUT_BACK.format(url, count))
     return 1 if damage.left or (given["dry_run"] and damage.found) else 0 if damage.complete else 3
 
 
@@ -273,10 +278,19 @@ def _keep_log(session: Session, path: str, log: str, yes: bool) -> bool:
     return os.path.exists(kept)
 
 
+def _ahead(core: Core, copy: Core) -> int:
+    """Commits that a copy has behind those of a store."""
+    return sum(max(0, copy.lanes.end(lane)[0] - core.lanes.end(lane)[0]) for lane in range(LANES))
+
+
 _FEED, _CHANGE, _NAME = b"F".hex(), b"I".hex(), b"D".hex()
 _AGAIN = "a change with that id would be applied again"
 _EFFECTS = "an effect of which lost entries had a record would be done again: see what went out"
 _ELSE = "give a copy (--copy), or go back: holdfast restore {} CHECKPOINT --past-damage"
+_PUT_BACK = (
+    "{} has {} commits that this store has not: if this store was put back to an older state, put "
+    "that copy in its place before agents go on, and promote it if it is a replica"
+)
 _REPLICA = (
     "this is a replica; from the store that it follows it has all that is not whole here: run "
     "`holdfast --store THAT replica sync --full {}`. Promote it only if that store is lost"
@@ -493,10 +507,11 @@ class _Damage:
         """A scope that can make a statement, if there is one."""
         core = core_of(self._store)
         names = core.numbers.scopes(number for number, _ in numbered(core))
-        scopes = map(self._store.scope, names.values())
-        return [
-            *islice((str(one.scope) for one in scopes if unreadable(handle_of(one)) is None), 1)
-        ]
+        for name in names.values():
+            with suppress(HoldfastError):  # its key may be what is lost
+                if unreadable(handle_of(self._store.scope(name))) is None:
+                    return [name]
+        return []
 
     @property
     def mendable(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -25,7 +26,7 @@ from holdfast.store.history.merge_values import classes_along, declare_along
 from holdfast.store.journal import entry as entries
 from holdfast.store.journal.entry import Body, Envelope, Statement
 from holdfast.store.journal.feed import link
-from holdfast.store.journal.floor import floor_of
+from holdfast.store.journal.floor import floor_of, is_stated
 from holdfast.store.journal.ledger import Ledger
 from holdfast.store.journal.save import BEFORE
 from holdfast.store.journal.signatures import signature_row, signers_of
@@ -395,9 +396,15 @@ class History:
     # looking back
 
     def entries(
-        self, *, newest_first: bool = True, low: int = 1, high: int | None = None
+        self,
+        *,
+        newest_first: bool = True,
+        low: int = 1,
+        high: int | None = None,
+        past_losses: bool = False,
     ) -> Iterator[tuple[bytes, Envelope, Body]]:
-        """Entries of the timeline behind its floor, read page by page; a missing one is damage."""
+        """Entries of the timeline behind its floor, read page by page; a missing one is damage.
+        `past_losses` leaves out those that are stated as lost."""
         try:
             floor = self.points.line().floor.sequence
             line = self.points.line()  # after the floor, which others may just have announced
@@ -405,14 +412,28 @@ class History:
             return
         high = line.sequence if high is None else min(high, line.sequence)
         low = max(low, floor + 1, line.ledger.before + 1)
+        if low > high:
+            return
         first, behind = (rows.entry(line.prefix, at) for at in (low, high + 1))
         scan = line.ledger.storage.scan
         found = each(scan, first, behind, limit=200, reverse=newest_first)
-        for number in range(high, low - 1, -1) if newest_first else range(low, high + 1):
-            key, row = next(found, (b"", b""))
-            if key != rows.entry(line.prefix, number):
-                raise line.ledger.damage(rows.entry(line.prefix, number), "it is missing")
-            yield (key, *line.ledger.open_entry(key, row))
+        expected, step, end = (high, -1, low - 1) if newest_first else (low, 1, high + 1)
+        for key, row in chain(found, [(b"", b"")]):
+            here = rows.sequence_of(key) if key else end
+            if here != expected:
+                missing = line.ledger.damage(rows.entry(line.prefix, expected), "it is missing")
+                if not (past_losses and is_stated(line.ledger, missing)):
+                    raise missing
+            if not key:
+                return
+            expected = here + step
+            try:
+                opened = line.ledger.open_entry(key, row)
+            except StateIntegrityError as error:
+                if not (past_losses and is_stated(line.ledger, error)):
+                    raise
+            else:
+                yield (key, *opened)
 
     def log(
         self,
@@ -437,7 +458,8 @@ class History:
         low = since if isinstance(since, int) else 1
         high = until if isinstance(until, int) else None
         found: list[Entry] = []
-        for row_key, envelope, body in self.entries(newest_first=newest_first, low=low, high=high):
+        there = self.entries(newest_first=newest_first, low=low, high=high, past_losses=True)
+        for row_key, envelope, body in there:
             if limit is not None and len(found) >= limit:
                 break
             if isinstance(since, datetime) and body.time < microseconds(since):

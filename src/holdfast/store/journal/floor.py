@@ -21,6 +21,7 @@ import msgspec
 from holdfast.errors import (
     DamagedRecordError,
     FormatError,
+    HoldfastError,
     KeyMissingError,
     PrunedError,
     StateIntegrityError,
@@ -348,7 +349,7 @@ def stated(
     return found
 
 
-def is_stated(ledger: Ledger, error: StateIntegrityError) -> bool:
+def is_stated(ledger: Ledger, error: HoldfastError) -> bool:
     """Whether what cannot be read is so because of a loss that was stated."""
     found = stated(ledger)
     row = bytes.fromhex(getattr(error, "row", ""))

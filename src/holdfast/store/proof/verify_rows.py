@@ -653,16 +653,12 @@ def find_timelines(check: Verification, ledger: Ledger) -> list[int]:
             raise  # nothing of the scope can be read
         except (*DAMAGE, msgspec.MsgspecError) as error:
             check.row("damage", key, str(error), ledger)
-    named, prefix = check.feed.lines[ledger.number], b"E" + ledger.number.to_bytes(rowkinds.SCOPE)
-    # The feed may have lost the same: what the timeline began with is here, and so the timeline.
-    lines = (rowkinds.line_of(key) for key in _firsts(check.core.storage, prefix, 9))
-    named = named | {number for number in lines if begun_at(ledger, number) is not None}
+    named = check.feed.lines[ledger.number]
     if 0 not in found:
         check.row("damage", rowkinds.line(b"T", ledger.number, 0), "it is missing", ledger)
     for number in sorted(named - found - {0}):
         key = rowkinds.line(b"T", ledger.number, number)
-        told = "it is missing, and the feed, or what is left, names entries of this timeline"
-        check.row("feed", key, told, ledger)
+        check.row("feed", key, "it is missing, and the feed names entries of this timeline", ledger)
     return sorted(found | named | {0})
 
 
