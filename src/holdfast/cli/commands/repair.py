@@ -139,9 +139,6 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
             session.state(store, scope)
         damage = _Damage(store, copies, scope, given["budget"], given["accept_loss"])
         damage.files = files
-        for url, one in zip(given["copies"], copies, strict=True):
-            if core_of(one) not in damage.copies:
-                session.note(f"{url} is no copy of this store: no row is healed from it")
         if files and not given["dry_run"]:
             damage.fill()
         damage.look(as_if_healed=given["dry_run"])
@@ -162,8 +159,10 @@ def repair(session: Session, /, scope: str | None, **given: Any) -> int:
             for old in filter(os.path.exists, [f"{path}.damaged" for path in mended]):
                 os.remove(old)
         _say(session, damage)
-        for url, one in zip(given["copies"], copies, strict=True):
-            if core_of(one) in damage.copies and (count := _ahead(core_of(store), core_of(one))):
+        for url, one in zip(given["copies"], map(core_of, copies), strict=True):
+            if one not in damage.copies:
+                session.note(f"{url} is no copy of this store: no row is healed from it")
+            elif count := _ahead(core_of(store), one):
                 session.note(_PUT_BACK.format(url, count))
     return 1 if damage.left or (given["dry_run"] and damage.found) else 0 if damage.complete else 3
 

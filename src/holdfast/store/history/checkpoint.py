@@ -429,7 +429,7 @@ class History:
             expected = here + step
             try:
                 opened = line.ledger.open_entry(key, row)
-            except StateIntegrityError as error:
+            except StateIntegrityError as error:  # which may be one that is stated
                 if not (past_losses and is_stated(line.ledger, error)):
                     raise
             else:
