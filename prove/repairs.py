@@ -1,12 +1,13 @@
 """Damaged files mended: a store's file damaged anywhere, then `holdfast repair`.
 
 Bits flipped in random pages, in pages of the index, in headers of pages and in the schema's text;
-the file cut off at any byte; up to a quarter of its pages gone. Each without a
-copy, with an older one and with a current one. What is damaged is found, unless every row is there
-as it was. After the repair, with a current copy every row is there; with an older one all but rows
-that exist nowhere else, each of which the repair names or `verify` tells of; damage of the index
-and of the schema loses nothing without any copy. No advice is given that was followed already. What
-cannot be healed can be stated as lost, or the repair says that only a whole copy helps.
+the file cut off at any byte; up to a quarter of its pages gone; its first pages of an older time,
+as in a copy that was made while others wrote. Each without a copy, with an older one and with a
+current one. What is damaged is found, unless every row is there as it was. After the repair, with a
+current copy every row is there; with an older one all but rows that exist nowhere else, each of
+which the repair names or `verify` tells of; damage of the index and of the schema loses nothing
+without any copy. No advice is given that was followed already. What cannot be healed can be stated
+as lost, or the repair says that only a whole copy helps.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ KINDS = {
     "header": (4, 50, 500),
     "cut": (2, 20, 200),
     "gone": (2, 20, 200),
+    "torn": (2, 20, 200),
 }
 SCHEMA = (2, 20, 200)
 COPIES = ("none", "older", "current")
@@ -91,8 +93,11 @@ def places(data: bytes, kind: str, draw: random.Random) -> int:
     return page + draw.randrange(12 if kind == "header" else PAGE)
 
 
-def _damage(data: bytes, kind: str, draw: random.Random) -> tuple[bytes, str]:
+def _damage(data: bytes, older: bytes, kind: str, draw: random.Random) -> tuple[bytes, str]:
     """A file's content, damaged, and where."""
+    if kind == "torn":
+        end = draw.randint(1, len(older) // PAGE) * PAGE
+        return older[:end] + data[end:], f"older up to page {end // PAGE}"
     if kind == "cut":
         end = draw.randrange(len(data))
         return data[:end], f"behind byte {end}"
@@ -145,6 +150,8 @@ def _repaired(path: Path, kind: str, copy: str, truth: Rows, older: Rows) -> Ite
             yield f"{len(missing)} rows are not as they were, exit {code}: {said[-300:]}"
         return
     again, told = _holdfast(path, "verify")
+    if kind == "torn" and missing and not again and "lost" not in said + told:
+        yield f"{len(missing)} rows are of an older time, and nobody says so: {said[-300:]}"
     if copy == "older":
         held = [key for key in missing if older.get(key) == truth[key]]
         if held:
@@ -175,7 +182,7 @@ def damaged(copy: str, seed: int, scale: int) -> tuple[int, list[str]]:
                         path.unlink()
                 for path, data in files.items():
                     path.write_bytes(data)
-                data, where = _damage(files[main], kind, draw)
+                data, where = _damage(files[main], files[place / "older.db"], kind, draw)
                 main.write_bytes(data)
                 count += 1
                 for wrong in _repaired(main, kind, copy, truth, older):
