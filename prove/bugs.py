@@ -514,8 +514,8 @@ BUGS = (
     Bug(
         "number of a lost timeline is not kept free",
         "recovery/heal.py",
-        "        if rowkinds.is_fork(key) and (at",
-        "        if False and (at",
+        "        if at is not None and storage.get([key]) == [None]:\n",
+        "        if False:\n",
         "tests/cli/test_cli_damaged_file.py::test_the_place_of_a_lost_timeline_is_held",
     ),
     Bug(

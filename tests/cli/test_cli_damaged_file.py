@@ -761,15 +761,23 @@ def test_another_stores_copy_is_not_taken_for_one_of_a_file_that_is_gone(
 
 
 @pytest.mark.parametrize("found", [True, False], ids=["a copy", "none"])
-def test_the_place_of_a_lost_timeline_is_held(cli: Cli, store: Path, found: bool) -> None:
-    """Else a new one, such as a recovery makes, would stand in its place; a copy still has it."""
+@pytest.mark.parametrize("named", [True, False], ids=["its row", "its entries"])
+def test_the_place_of_a_lost_timeline_is_held(
+    cli: Cli, store: Path, found: bool, named: bool
+) -> None:
+    """Else a new one, such as a recovery makes, would stand in its place; a copy still has it.
+    The index may name its entries alone."""
     with opened() as made:
         made.agent("one").fork("aside").set("count", 100)
     for path in Path().glob("store.db*"):
         shutil.copy(path, path.name.replace("store", "copy"))
     rows = rows_of_table()
     line = next(key for key in rows if key[:1] == b"T" and key[7:9] == b"\0\1")
-    lose(*(key for key in rows if key[:1] in b"TEVNSC" and key[1:9] == line[1:9]))
+    if not named:
+        connection = apsw.Connection(str(STORE))
+        connection.execute("DELETE FROM records WHERE k=?", (line,))
+        connection.close()
+    lose(*(key for key in rows_of_table() if key[:1] in b"TEVNSC" and key[1:9] == line[1:9]))
     lose(*sorted(key for key in rows if key[:1] == b"F")[-3:])
     lose(sorted(key for key in rows if key[:9] == b"E" + line[1:7] + bytes(2))[-1])
     done = cli("repair --yes --accept-loss")

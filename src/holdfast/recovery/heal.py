@@ -631,18 +631,22 @@ def hold(core: Core, gone: Sequence[bytes]) -> None:
     puts = [(key, b"") for key in names if not any(at >= key for at, _ in core.newest(key[1:17]))]
     unnamed = False
     for key in gone:
-        if rowkinds.is_fork(key) and (at := scopes.get(rowkinds.scope_of(key))):
-            # Its number is taken, or a new timeline would stand in its place.
-            ledger = core.ledger_of(at, storage.get([at])[0] or b"")
-            content = _encode(_line(core, ledger, rowkinds.line_of(key), (0, 0)))
-            puts.append((key, ledger.seal_row(key, content, ledger.commit_line)))
-        elif key[:1] == b"E":
+        if key[:1] == b"E":
             number, line = rowkinds.scope_of(key), key[:9]
             newest = storage.scan(line, rowkinds.after(line), limit=1, reverse=True)
             if number in scopes and (not newest or newest[0][0] < key):
                 puts.append((key, b""))
             named = feed.named(number, rowkinds.line_of(key))[0]
             unnamed |= named < rowkinds.sequence_of(key)
+    # The number of a timeline is taken, too, or a new one would stand in its place.
+    for key in {
+        b"T" + key[1:9] for key in gone if key[:1] in (b"T", b"E") and rowkinds.line_of(key)
+    }:
+        at = scopes.get(rowkinds.scope_of(key))
+        if at is not None and storage.get([key]) == [None]:
+            ledger = core.ledger_of(at, storage.get([at])[0] or b"")
+            content = _encode(_line(core, ledger, rowkinds.line_of(key), (0, 0)))
+            puts.append((key, ledger.seal_row(key, content, ledger.commit_line)))
     if puts and unnamed:
         ends = ((lane, core.lanes.end(lane)[0]) for lane in range(LANES))
         puts += [(rowkinds.feed(lane, end + LEFT_FREE), GAP) for lane, end in ends if end]
