@@ -472,8 +472,8 @@ BUGS = (
     Bug(
         "damage in the log of a killed process is passed over, and the commits behind it",
         "storage/sqlite/guard.py",
-        "    return (lost, ours[:end]) if lost > 1 else (0, [])\n",
-        "    return (lost, ours[:end]) if whole else (0, [])\n",
+        "    return (lost, end, ours) if lost > 1 else (0, 0, [])\n",
+        "    return (lost, end, ours) if whole else (0, 0, [])\n",
         "tests/storage/test_sqlite_faults.py::test_commits_behind_damage_in_a_leftover_log_are_not_dropped_silently",
     ),
     Bug(

@@ -155,6 +155,10 @@ def test_commits_behind_damage_in_a_leftover_log_are_not_dropped_silently(
         kept.write_bytes(damaged)  # as `repair` does
         lost = sum(not frame for frame in guard.mended_log(str(kept)))
         assert lost == (at == middle + 1), "the number of the page that it is alone"
+        kept.write_bytes(flipped(damaged, len(whole) - 9))  # the last commit, too
+        unsure = sum(not frame for frame in guard.mended_log(str(kept)))
+        assert unsure > lost, "whether it had returned, nobody can tell"
+        kept.write_bytes(damaged)
         assert found(path) == list(range(20)), at
         assert kept.read_bytes() == damaged
 

@@ -444,9 +444,9 @@ def this_boot() -> str:
     return ""
 
 
-def _lost_commits(log: str) -> tuple[int, list[bool]]:
-    """Commits of a leftover log that had returned, and that SQLite will not read; and of each
-    frame, up to the last of these, whether it is one of the log.
+def _lost_commits(log: str) -> tuple[int, int, list[bool]]:
+    """Commits of a leftover log that had returned, and that SQLite will not read; how many frames
+    it has up to the last of these; and of each frame, whether it is one of the log.
 
     A checksum goes on from that of the frame before, so that frames behind a damaged one are seen
     to belong together. One commit among them tells nothing: a writer that was killed, or whose
@@ -465,7 +465,7 @@ def _lost_commits(log: str) -> tuple[int, list[bool]]:
             run = 0 if whole else (run if mine and sum_fits else 0) + (mine and commit)
             lost = max(lost, run)
             end = len(ours) if run > 1 and commit else end
-    return (lost, ours[:end]) if lost > 1 else (0, [])
+    return (lost, end, ours) if lost > 1 else (0, 0, [])
 
 
 def _log_head(file: BinaryIO) -> tuple[bytes, str, bytes, bool]:
@@ -481,20 +481,23 @@ def _log_head(file: BinaryIO) -> tuple[bytes, str, bytes, bool]:
 def mended_log(log: str) -> Iterator[bytes]:
     """What a leftover log that has lost commits is made to, so that SQLite reads them: its header,
     and each frame with its page as it is, for rows that are damaged there show it; or b"" for a
-    frame of which nobody can tell where it belongs."""
-    if not (ours := _lost_commits(log)[1]):
+    frame of which nobody can tell where it belongs, or whether its commit had returned."""
+    _, end, ours = _lost_commits(log)
+    if not end:
         return
     with open(log, "rb") as file:
         salts, order, *_ = _log_head(file)
         magic = 0x377F0682 + (order == ">")
         head = struct.pack(">IIII", magic, _LOG_VERSION, PAGE, 0) + salts
         yield head + (before := _checksum(head, bytes(8), order))
-        file.seek(_LOG_HEAD + _FRAME * (len(ours) - 1) + 4)
+        file.seek(_LOG_HEAD + _FRAME * (end - 1) + 4)
         pages = int.from_bytes(file.read(4), "big")
         file.seek(_LOG_HEAD)
-        for is_ours in ours:
+        for number, is_ours in enumerate(ours):
             frame = file.read(_FRAME)
-            if is_ours and 0 < int.from_bytes(frame[:4], "big") <= pages:
+            if number >= end and not is_ours:  # of an earlier round of the log
+                return
+            if number < end and is_ours and 0 < int.from_bytes(frame[:4], "big") <= pages:
                 before = _checksum(frame[:8] + frame[24:], before, order)
                 yield frame[:8] + salts + before + frame[24:]
             else:
