@@ -633,11 +633,14 @@ def hold(core: Core, gone: Sequence[bytes]) -> None:
     for key in gone:
         if key[:1] == b"E":
             number, line = rowkinds.scope_of(key), key[:9]
-            newest = storage.scan(line, rowkinds.after(line), limit=1, reverse=True)
-            if number in scopes and (not newest or newest[0][0] < key):
+            found = storage.scan(line, rowkinds.after(line), limit=1, reverse=True)
+            newest = rowkinds.sequence_of(found[0][0]) if found else 0
+            # A number that is far off is one that is damaged in the index.
+            near = newest < rowkinds.sequence_of(key) <= newest + MOST_MISSING
+            if number in scopes and near:
                 puts.append((key, b""))
             named = feed.named(number, rowkinds.line_of(key))[0]
-            unnamed |= named < rowkinds.sequence_of(key)
+            unnamed |= near and named < rowkinds.sequence_of(key)
     # The number of a timeline is taken, too, or a new one would stand in its place.
     for key in {
         b"T" + key[1:9] for key in gone if key[:1] in (b"T", b"E") and rowkinds.line_of(key)

@@ -127,6 +127,8 @@ def tail_text(tail: Tail) -> str:
 # this library keep, that is known without it; for other keys, from the newest state, if that can
 # be read.
 
+MOST_LOST = 100_000
+"""Entries that are named of those that are missing in a row."""
 MOST_NAMED = 1000
 """Entries and keys that a report names, of each kind."""
 
@@ -195,16 +197,14 @@ class Salvage:
         expected = self.line.sequence + 1
         for key, row in entry_rows(self.line, expected, self._last):
             sequence = rowkinds.sequence_of(key)
-            for missing in range(expected, sequence):
-                self._lose(missing)
+            self._lose(expected, sequence)
             expected = sequence + 1
             try:
                 envelope, body = self.line.ledger.open_entry(key, row)
                 self._entry(sequence, envelope, body)
             except (PrunedError, StateIntegrityError):  # named as lost; what follows is done again
-                self._lose(sequence)
-        for missing in range(expected, self._last + 1):
-            self._lose(missing)
+                self._lose(sequence, sequence + 1)
+        self._lose(expected, self._last + 1)
         if self.result.lost:
             self._declare_again()
         self.result.doubtful = sorted(self._doubtful)
@@ -232,9 +232,11 @@ class Salvage:
             line.overlay[rule.key] = Slot(ref, None, line.number, line.sequence)
         line.redeclare()
 
-    def _lose(self, sequence: int) -> None:
-        self._sure = set()
-        self.result.lost.append(sequence)
+    def _lose(self, first: int, end: int) -> None:
+        if first < end:
+            self._sure = set()
+            # A number that is damaged itself may be two billion further on.
+            self.result.lost += range(first, min(end, first + MOST_LOST))
 
     def _entry(self, sequence: int, envelope: Envelope, body: Body) -> None:
         overlay = self.line.overlay

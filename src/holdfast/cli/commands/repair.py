@@ -411,8 +411,10 @@ class _Damage:
     def _choose(self, one: tuple[bytes, bytes], other: tuple[bytes, bytes]) -> None:
         """Put a row in place of another one, unless more is whole without that."""
         storage = core_of(self._store).storage
-        if other[0] != one[0] and storage.get([other[0]])[0] is not None:
-            return  # a copy, or another row, has taken that place
+        there = storage.get([other[0]])[0] if other[0] != one[0] else None
+        if there is not None:  # a copy, or another row, has taken that place
+            storage.commit(Batch(drops=[one[0]] if there == one[1] else []))
+            return
         before = len(self._store.verify().findings)
         for old, new in ((one, other), (other, one)) if before else ():
             storage.commit(Batch(drops=[old[0]]))

@@ -110,17 +110,23 @@ def log_fits(path: str, patience: Patience) -> bool:
     """Whether a leftover log is not one of another time than the file: SQLite, which does not know,
     would bring back what was there then, or mix both.
 
-    Each commit adds a row of the feed, and none of these is ever dropped. So the newest one that
-    the file has by itself is also there with its log.
+    Each commit adds a row of the feed, and a store drops none of these. So the newest one that the
+    file has by itself is also there with its log. Both are asked by the table alone, so that damage
+    of its index is none of the log. A replica that is made anew drops rows of the feed, and so does
+    a backup that is not restored after all.
     """
-    newest: bytes | None = None
+    newest: tuple[int, bytes] | None = None
     for log in (False, True):
         try:
             connection = connect(path, patience, write=False, log=log)
             try:
-                if log:
-                    return newest is None or connection.execute(_HAS, (newest,)).get is not None
-                newest = connection.execute(_NEWEST_OF_FEED).get
+                if not log:
+                    newest = connection.execute(_NEWEST_OF_FEED).get
+                    continue
+                if newest is None or connection.execute(_KEY_AT, newest[:1]).get == newest[1]:
+                    return True
+                is_store, follows = (connection.execute(one).get for one in (_IS_STORE, _FOLLOWS))
+                return not is_store or bool(follows)
             finally:
                 connection.close()
         except (apsw.Error, HoldfastError) as error:
@@ -220,10 +226,12 @@ def _run(connection: apsw.Connection, *pragmas: str) -> None:
 MOST = 100
 """Findings that are told at most."""
 _NEWEST_OF_FEED = """
-SELECT k FROM (SELECT rowid AS at, k, v FROM records ORDER BY rowid DESC LIMIT 1000)
+SELECT at, k FROM (SELECT rowid AS at, k, v FROM records ORDER BY rowid DESC LIMIT 1000)
 WHERE k >= x'46' AND k < x'47' AND length(v) > 32 ORDER BY at DESC LIMIT 1
 """
-_HAS = "SELECT 1 FROM records WHERE k=?"
+_KEY_AT = "SELECT k FROM records WHERE rowid=?"
+_IS_STORE = "SELECT count(*) FROM records NOT INDEXED WHERE k=x'4d'"
+_FOLLOWS = "SELECT count(*) FROM cells NOT INDEXED WHERE k=x'46'"
 _NO_BYTES = """
 SELECT rowid, typeof(k), typeof(v), hex(k) FROM {0} NOT INDEXED
 WHERE NOT (typeof(k) = 'blob' AND typeof(v) = 'blob') LIMIT ?

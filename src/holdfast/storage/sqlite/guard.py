@@ -232,7 +232,7 @@ def check_header(path: str) -> None:
 def pages_behind(path: str) -> int:
     """Pages that a file has behind those that its header counts, which SQLite neither reads nor
     keeps: the file was copied while others wrote. 0 while it has a log, which may count others."""
-    if file_size(path + "-wal"):
+    if file_size(path + "-wal") >= _LOG_HEAD + _FRAME:
         return 0
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size  # before the header: it grows after that
@@ -470,12 +470,19 @@ def _lost_commits(log: str) -> tuple[int, int, list[bool]]:
 
 def _log_head(file: BinaryIO) -> tuple[bytes, str, bytes, bool]:
     """Of a log its salts, the order of its bytes, the checksum that goes on in its first frame, and
-    whether the header that says so is whole; else the first frame says it. Its frames are next."""
-    head = file.read(_LOG_HEAD + 24).ljust(_LOG_HEAD)
+    whether the header that says so is whole; else its first two frames that belong together say it.
+    Its frames are next."""
+    head = file.read(_LOG_HEAD).ljust(_LOG_HEAD)
+    order, salts, last = ">" if head[3] == 0x83 else "<", head[16:24], b""
+    whole = head[:3] == b"\x37\x7f\x06" and _checksum(head[:24], bytes(8), order) == head[24:]
+    while not whole and len(frame := file.read(_FRAME)) == _FRAME:
+        for one in "<>" if last[8:16] == frame[8:16] else ():
+            if _checksum(frame[:8] + frame[24:], last[16:24], one) == frame[16:24]:
+                file.seek(_LOG_HEAD)
+                return frame[8:16], one, head[24:], False
+        last = frame
     file.seek(_LOG_HEAD)
-    order, before = ">" if head[3] == 0x83 else "<", head[24:_LOG_HEAD]
-    whole = head[:3] == b"\x37\x7f\x06" and _checksum(head[:24], bytes(8), order) == before
-    return head[16:24] if whole else head[40:48], order, before, whole
+    return salts, order, head[24:], whole
 
 
 def mended_log(log: str) -> Iterator[bytes]:
@@ -526,13 +533,13 @@ def private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def check_log(path: str, lock: StoreLock, *, fits: bool) -> None:
+def check_log(path: str, lock: StoreLock, fits: Callable[[], bool]) -> None:
     """Refuse to go on without commits of a leftover log, as SQLite does, or with one of another
     time than the file, until a copy of the log is kept beside it: then it is mended, or removed.
     Only for a caller who holds the lock exclusively."""
     log, kept, new = (path + end for end in ("-wal", "-wal.damaged", "-wal.new"))
     lost = _lost_commits(log)[0] if lock.log_is_whole() else 0
-    if fits and not lost:
+    if not lost and fits():
         return
     if not (os.path.exists(kept) and filecmp.cmp(log, kept, shallow=False)):
         how = f"is damaged, and SQLite would drop {lost} commits in it, or more"
@@ -546,15 +553,20 @@ def check_log(path: str, lock: StoreLock, *, fits: bool) -> None:
             f"which keeps the log and {then}, or restore the store from a backup",
             place=log,
         )
-    if not lost:
-        os.remove(log)
-    else:
-        with open(new, "wb", opener=private) as file:
-            file.writelines(mended_log(log))
-            os.fsync(file.fileno())
-        give(new, log)
-        os.replace(new, log)  # as a whole: the one that was kept is compared with it
-    sync_folder(path)
+    try:
+        if lost:
+            with open(new, "wb", opener=private) as file:
+                file.writelines(mended_log(log))
+                os.fsync(file.fileno())
+            give(new, log)
+            os.replace(new, log)  # as a whole: the one that was kept is compared with it
+        if not lost or not fits():  # its newest commits are in the file, and not all of them here
+            os.remove(log)
+        sync_folder(path)
+    except OSError as error:
+        raise StorageReadOnlyError(
+            f"the log {log!r} cannot be mended ({error.strerror}): check who may write it"
+        ) from None
 
 
 def sync_folder(path: str) -> None:
