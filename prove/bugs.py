@@ -1203,7 +1203,7 @@ BUGS = (
     Bug(
         "the checkpoint of a slot without an id",
         "checkpoints/scheduler.py",
-        '"scheduled", metadata, run.id)',
+        '"scheduled", metadata, entry.id)',
         '"scheduled", metadata, None)',
         "tests/store/test_scheduler.py::test_a_kill_between_the_checkpoint_and_its_cell_makes_no_second_one",
     ),

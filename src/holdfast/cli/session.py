@@ -7,7 +7,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from copy import copy
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -127,11 +127,9 @@ class Session:
 
     # opening
 
-    @contextmanager
-    def reading(self) -> Iterator[Store]:
+    def reading(self) -> AbstractContextManager[Store]:
         """The store, for looking only."""
-        with self._open(create=False, read_only=True) as store:
-            yield store
+        return self._open(create=False, read_only=True)
 
     @contextmanager
     def writing(self, *, create: bool = False) -> Iterator[Store]:

@@ -262,11 +262,8 @@ class Recovery:
                 "a failure is its kind, for example agent_crash, or a AgentFailure"
             )
         found = AgentFailure(failure) if isinstance(failure, str) else failure
-        found = replace(
-            found,
-            point=found.point if point is None else point,
-            at=found.at if at is None else at,
-        )
+        named = {"point": point, "at": at}
+        found = replace(found, **{name: one for name, one in named.items() if one is not None})
         if found.point is not None and found.at is not None:
             raise InvalidInputError("give either point or at: one state is returned to")
         checked = found.check()

@@ -432,13 +432,11 @@ def _valid_checkpoints(context: Context, strategy: str) -> Iterator[int]:
 
     Not those that a restore left behind: somebody did not want them.
     """
-    handle, last = context.handle, context.first_head()
+    handle = context.handle
     barred = {one["point"] for one in context.barred(strategy)}
-    known = Lineage(handle, last)
+    known = Lineage(handle, context.first_head())
     for one in candidates(handle, Locator()):
-        if one.type in _UNFIT or one.id in barred or one.sequence > last:
-            continue
-        if one.sequence not in known:
+        if one.type in _UNFIT or one.id in barred or one.sequence not in known:
             continue
         if examine(handle, one).valid:
             yield one.sequence
