@@ -175,11 +175,7 @@ class _Folder:
                 move(new, path)
         finally:
             new.unlink(missing_ok=True)
-        self.sync(name)
-
-    def sync(self, name: str) -> None:
-        """Let the name of a file last, and those of its folders."""
-        path = self._root / name
+        # Let its name last, and those of its folders.
         for one in (path, *path.parents[: name.count("/")]):
             sync_folder(str(one))
 

@@ -137,8 +137,7 @@ class Session:
         with self._open(create=create) as store, store.acting(self.actor or login()):
             yield store
 
-    @contextmanager
-    def creating(self) -> Iterator[Store]:
+    def creating(self) -> AbstractContextManager[Store]:
         """A new store."""
         from holdfast import sync
 
@@ -153,8 +152,7 @@ class Session:
         if there:
             where = repr(self.path) if self.is_file else self.shown
             raise RefusedError(f"there is a store at {where} already; nothing was changed")
-        with self._open(create=True) as store:
-            yield store
+        return self._open(create=True)
 
     def options(self, *, create: bool = False) -> dict[str, Any]:
         """Arguments of `open`, for a program of the user's own, which has its own classes."""

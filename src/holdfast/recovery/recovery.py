@@ -231,11 +231,10 @@ class Recovery:
         return list(reversed(self._known(self._of(agent)).values()))
 
     def _known(self, scope: Scope | None) -> dict[str, Procedure]:
-        found = {one.id: one for one in BUILT_IN}
-        for more in (self._book.all(scope), self._procedures):
-            for id, one in more.items():
-                found.pop(id, None)
-                found[id] = one
+        found: dict[str, Procedure] = {}
+        for one in (*BUILT_IN, *self._book.all(scope), *self._procedures.values()):
+            found.pop(one.id, None)  # so that it is asked before those that stand here
+            found[one.id] = one
         return found
 
     def select(

@@ -280,12 +280,9 @@ def refused_at(
 ) -> str | None:
     """Why a state would be refused once it is returned to, as far as that shows before; `line` is
     that state, if others are put in place of some of its keys."""
-    steps = [
-        step
-        for name, part in context.record.procedure.parts()
-        for step in part
-        if step.type == VALIDATE and name != "rollback"
-    ]
+    procedure = context.record.procedure
+    asking = (*procedure.steps, *procedure.validation)
+    steps = [step for step in asking if step.type == VALIDATE]
     checks = context.settings.validate if steps else ()
     keys = {key for step in steps for key in step.action.get("keys", ())}
     if not checks and not keys:
