@@ -136,8 +136,7 @@ class CheckpointGroups:
         """Return to all states of a group, or to none."""
         if not isinstance(group, Group):
             raise InvalidInputError("a group is what `create` and `of` give")
-        lines = [self._handle.line(one.scope, one.timeline) for one in group.checkpoints]
-        members = list(zip(lines, group.checkpoints, strict=True))
+        members = [(self._handle.line(one.scope, one.timeline), one) for one in group.checkpoints]
         for line, one in members:
             check_dependencies(line, one.metadata, dependencies)
 
@@ -146,7 +145,7 @@ class CheckpointGroups:
             return self._run(plans, reason)
 
         done = beside_pruning(step)
-        for line in lines:
+        for line, _ in members:
             settle_after(line)
         return done
 

@@ -142,8 +142,8 @@ def cell(content: Any) -> str:
     return "" if content is None else str(content)
 
 
-def changes(diff: Diff, text: Callable[[Any], str] | None = None, width: int = 80) -> None:
-    """A diff, a coloured line for each change; `text` writes a value."""
+def changes(diff: Diff) -> None:
+    """A diff, a coloured line for each change."""
     from holdfast.store.inner import contrasted, json_values
 
     if not diff:
@@ -155,7 +155,7 @@ def changes(diff: Diff, text: Callable[[Any], str] | None = None, width: int = 8
         sign, colour = _SIGNS[change.kind]
         sides = [change.before] if change.kind != "added" else []
         sides += [change.after] if change.kind != "removed" else []
-        shown = contrasted([(text or json_values.dumps)(side) for side in sides], width)
+        shown = contrasted([json_values.dumps(side) for side in sides], 80)
         say(f"{sign} {change.path}: {' → '.join(shown)}", fg=colour)
     if diff.omitted:
         say(f"… and {diff.omitted} more")
