@@ -400,10 +400,8 @@ class Recovery:
 
     def _check_there(self, scope: Scope) -> None:
         """Refuse a scope that is not there and cannot be begun anew."""
-        settings = self._settings
-        if settings.defaults is not None:
-            return
-        if not settings.copies or erased_ids(self._handle.core, scope):
+        settings, core = self._settings, self._handle.core
+        if settings.defaults is None and (not settings.copies or erased_ids(core, scope)):
             check_there(self._handle, scope)
 
     def _end_unfinished(

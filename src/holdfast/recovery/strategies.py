@@ -349,8 +349,7 @@ def is_empty(handle: LineHandle) -> bool:
     """
     try:
         line = handle.history.points.line()
-        before = line.ledger.before
-        if line.sequence == before:
+        if line.sequence == line.ledger.before:
             return True
         every = handle.history.entries()
         return all(maker_of(body.cause) for *_, body in every) and not any(
