@@ -1684,8 +1684,8 @@ BUGS = (
     Bug(
         "a recovery to what was undone",
         "recovery/strategies.py",
-        "if one.sequence not in known:",
-        "if False:",
+        "one.sequence not in known:",
+        "one.sequence > context.first_head():",
         "tests/recovery/test_left_behind.py::test_a_recovery_does_not_return_to_what_was_undone",
     ),
     Bug(
