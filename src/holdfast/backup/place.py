@@ -175,7 +175,11 @@ class _Folder:
                 move(new, path)
         finally:
             new.unlink(missing_ok=True)
-        # Let its name last, and those of its folders.
+        self.sync(name)
+
+    def sync(self, name: str) -> None:
+        """Let the name of a file last, and those of its folders."""
+        path = self._root / name
         for one in (path, *path.parents[: name.count("/")]):
             sync_folder(str(one))
 
