@@ -278,20 +278,20 @@ class _Untold(Exception):
 class FailureRate:
     """The share of checkpoints that come by themselves and fail, of the last minutes, here."""
 
-    def __init__(self, store: Store, most: float) -> None:
-        self._store, self._most = store, most
+    def __init__(self, store: Store, most: float, window: float = WINDOW) -> None:
+        self._store, self._most, self._window = store, most, window
         self._seen: list[tuple[float, Any]] = [(core_of(store).clock.ticks(), store.metrics())]
 
     def __call__(self) -> Iterable[tuple[str, str]]:
         now, told = core_of(self._store).clock.ticks(), self._store.metrics()
-        recent = [one for one in self._seen[1:] if now - one[0] <= WINDOW]
+        recent = [one for one in self._seen[1:] if now - one[0] <= self._window]
         last = self._seen[-len(recent) - 1]  # the newest that is older, or the first
         self._seen = [last, *recent, (now, told)]
         found = told.since(last[1])
         made, failed = found.count("checkpoints"), found.count("checkpoints", outcome="failed")
         if made and failed / made > self._most:
             share = f"{failed} of {made} checkpoints failed, more than {self._most:.1%}"
-            yield RATE, f"{share} in {WINDOW:g} s"
+            yield RATE, f"{share} in {self._window:g} s"
 
 
 def recovery_time(
