@@ -1203,7 +1203,7 @@ BUGS = (
     Bug(
         "the checkpoint of a slot without an id",
         "checkpoints/scheduler.py",
-        '"scheduled", metadata, run.id)',
+        '"scheduled", metadata, entry.id)',
         '"scheduled", metadata, None)',
         "tests/store/test_scheduler.py::test_a_kill_between_the_checkpoint_and_its_cell_makes_no_second_one",
     ),
@@ -1684,8 +1684,8 @@ BUGS = (
     Bug(
         "a recovery to what was undone",
         "recovery/strategies.py",
-        "if one.sequence not in known:",
-        "if False:",
+        "one.sequence not in known:",
+        "one.sequence > context.first_head():",
         "tests/recovery/test_left_behind.py::test_a_recovery_does_not_return_to_what_was_undone",
     ),
     Bug(

@@ -13,6 +13,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
+from itertools import groupby
 from typing import NamedTuple
 
 import msgspec
@@ -83,21 +84,18 @@ def rows_at(moment: Moment, records: int, cells: int) -> Iterator[Row]:
 
 def packed(rows: Iterable[Row]) -> Iterator[tuple[bytes, int]]:
     """The objects of rows, each with the number of rows in it."""
-    waiting, count, table = bytearray(), 0, -1
-    for row in rows:
-        if waiting and row.table != table:
+    for table, some in groupby(rows, lambda row: row.table):
+        waiting, count = bytearray(), 0
+        for _, key, content in some:
+            waiting += _HEAD.pack(table, len(key), len(content)) + key + content
+            count += 1
+            chance = (len(key) + len(content)) / USUAL
+            drawn = int.from_bytes(hashlib.sha256(key).digest()[:6], "big")
+            if len(waiting) >= LONGEST or drawn < chance * (1 << 48):
+                yield bytes(waiting), count
+                waiting, count = bytearray(), 0
+        if waiting:
             yield bytes(waiting), count
-            waiting, count = bytearray(), 0
-        table = row.table
-        waiting += _HEAD.pack(table, len(row.key), len(row.content)) + row.key + row.content
-        count += 1
-        chance = (len(row.key) + len(row.content)) / USUAL
-        drawn = int.from_bytes(hashlib.sha256(row.key).digest()[:6], "big")
-        if len(waiting) >= LONGEST or drawn < chance * (1 << 48):
-            yield bytes(waiting), count
-            waiting, count = bytearray(), 0
-    if waiting:
-        yield bytes(waiting), count
 
 
 def unpacked(data: bytes, place: str) -> Iterator[Row]:

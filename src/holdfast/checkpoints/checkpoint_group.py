@@ -30,6 +30,7 @@ from holdfast.store.inner import (
     Change,
     Core,
     LineHandle,
+    Plan,
     Stage,
     StoreHandle,
     Ticket,
@@ -114,11 +115,8 @@ class CheckpointGroups:
         id_ = os.urandom(8).hex()
 
         def step() -> Group:
-            plans: list[Any] = [plan_request(handle, asked, group=id_) for handle in handles]
-            change = Change([plan[0].targets[0] for plan in plans], cause_now())
-            written = self._handle.core.run(change)
-            made = tuple(plan[1]([one]) for plan, one in zip(plans, written, strict=True))
-            return Group(id_, asked.name, made)
+            plans = [plan_request(handle, asked, group=id_) for handle in handles]
+            return Group(id_, asked.name, tuple(self._run(plans)))
 
         return beside_pruning(step) if asked.depends_on else step()
 
@@ -138,23 +136,24 @@ class CheckpointGroups:
         """Return to all states of a group, or to none."""
         if not isinstance(group, Group):
             raise InvalidInputError("a group is what `create` and `of` give")
-        lines = [self._handle.line(one.scope, one.timeline) for one in group.checkpoints]
-        members = list(zip(lines, group.checkpoints, strict=True))
+        members = [(self._handle.line(one.scope, one.timeline), one) for one in group.checkpoints]
         for line, one in members:
             check_dependencies(line, one.metadata, dependencies)
 
         def step() -> list[Restored]:
-            plans: list[Any] = [
-                line.plan_restore(one, verify, reason, None) for line, one in members
-            ]
-            change = Change([plan[0].targets[0] for plan in plans], cause_now(reason=reason))
-            written = self._handle.core.run(change)
-            return [plan[1]([one]) for plan, one in zip(plans, written, strict=True)]
+            plans = [line.plan_restore(one, verify, reason, None) for line, one in members]
+            return self._run(plans, reason)
 
         done = beside_pruning(step)
-        for line in lines:
+        for line, _ in members:
             settle_after(line)
         return done
+
+    def _run(self, plans: Sequence[Plan], reason: str | None = None) -> list[Any]:
+        """Do what is planned of each in one change; what each gives."""
+        change = Change([plan[0].targets[0] for plan in plans], cause_now(reason=reason))
+        written = self._handle.core.run(change)
+        return [plan[1]([one]) for plan, one in zip(plans, written, strict=True)]
 
 
 # ---- group save ---------------------------------------------------------------------------------

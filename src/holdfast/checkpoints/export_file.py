@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -64,7 +65,8 @@ FRAME = 256 * 1024
 DESCRIPTION = 4 << 20
 """Bytes of a description, at most."""
 _GENERATION = 1
-_FRAME_HEAD = 9
+_LENGTHS = struct.Struct(">BII")
+"""Compression, plain and stored length of a frame."""
 _CHECK = 32
 _TAG = 16
 
@@ -152,13 +154,9 @@ def _frames(description: bytes, content: Iterable[bytes]) -> Iterator[bytes]:
 def _frame(plain: bytes, number: int, sealing: _Sealing | None, wanted: int | None) -> bytes:
     if sealing is None:
         method, stored = squeeze(plain, wanted)
-        return _lengths(method, len(plain), len(stored)) + stored
-    lengths = _lengths(NONE, len(plain), NONCE + len(plain) + _TAG)
+        return _LENGTHS.pack(method, len(plain), len(stored)) + stored
+    lengths = _LENGTHS.pack(NONE, len(plain), NONCE + len(plain) + _TAG)
     return lengths + sealing.seal(number, lengths, plain)
-
-
-def _lengths(method: int, plain: int, stored: int) -> bytes:
-    return bytes([method]) + plain.to_bytes(4, "big") + stored.to_bytes(4, "big")
 
 
 # --- reading ---------------------------------------------------------------------------------
@@ -230,10 +228,8 @@ class ExportFile:
         return found
 
     def _frame(self, most: int) -> bytes:
-        lengths = self._take(_FRAME_HEAD)
-        method = lengths[0]
-        plain = int.from_bytes(lengths[1:5], "big")
-        stored = int.from_bytes(lengths[5:], "big")
+        lengths = self._take(_LENGTHS.size)
+        method, plain, stored = _LENGTHS.unpack(lengths)
         more = NONCE + _TAG if self._sealing is not None else 0
         if not 0 < plain <= most or stored > plain + more:
             raise damaged("has a frame that is too long")

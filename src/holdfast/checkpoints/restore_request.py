@@ -688,8 +688,6 @@ class Way(NamedTuple):
     """The point to restore: the one that was asked for, or one that was put together from it."""
     keep: Keep
     """What that restore leaves alone."""
-    line: LineHandle
-    """Whose newest state has the sticky keys that there will be, unless others write some."""
     damaged: tuple[str, ...] = ()
     """Sticky keys that cannot be read now, and will be those of the point."""
     left: tuple[str, ...] = ()
@@ -743,7 +741,7 @@ def past_damage(handle: LineHandle, point: str, verify: str, reason: str | None)
     """
     damaged = damaged_sticky(handle)
     if not damaged:
-        yield Way(point, sticky_of, handle)
+        yield Way(point, sticky_of)
         return
     history, core, cause = handle.history, handle.core, cause_now(reason=reason)
     timeline, sequence = history.points.find(point)
@@ -759,7 +757,6 @@ def past_damage(handle: LineHandle, point: str, verify: str, reason: str | None)
         yield Way(
             "{1}@{2}".format(*trial.place()),
             lambda stage: _few(_since(begun, stage, sticky_of(stage)), damaged, stage),
-            trial,
             tuple(damaged),
             left,
         )

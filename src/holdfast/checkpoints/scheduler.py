@@ -7,7 +7,7 @@ import math
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
@@ -120,11 +120,10 @@ class _Entry:
     slot: int = 0
     """Which is being run."""
 
-
-def _due_run(entry: _Entry) -> ScheduledRun:
-    schedule = entry.schedule
-    id = f"schedule/{schedule.id.hex()}/{entry.slot}"
-    return ScheduledRun(schedule.name, entry.slot, id)
+    @property
+    def id(self) -> str:
+        """The same however often this slot is tried."""
+        return f"schedule/{self.schedule.id.hex()}/{self.slot}"
 
 
 # ---- scheduler ----------------------------------------------------------------------------------
@@ -177,7 +176,7 @@ class Scheduler(Startable):
         self._lock = threading.RLock()
         """Held by whoever runs what is due."""
         self._background = Background(
-            self._core, "holdfast-schedules", LOOK, self._turn, self._release
+            self._core, "holdfast-schedules", LOOK, self._turn, self._let_go
         )
 
     # schedules
@@ -266,11 +265,7 @@ class Scheduler(Startable):
     def stop(self) -> None:
         """Stop running, after what is being saved or done just now; another may take over."""
         self._background.stop()
-        self._release()
-
-    def _release(self) -> None:
-        with self._lock:
-            self._let_go()
+        self._let_go()
 
     @property
     def running(self) -> bool:
@@ -326,10 +321,11 @@ class Scheduler(Startable):
         Said to the lease also if it may be lost: who keeps an error that has seen it, as a log
         does, must not have it renewed for ever.
         """
-        if self._lease is not None:
-            self._lease.release()
-        self._lease = None
-        self._forget()
+        with self._lock:
+            if self._lease is not None:
+                self._lease.release()
+            self._lease = None
+            self._forget()
 
     def _forget(self) -> None:
         self._entries, self._fresh = {}, True
@@ -436,10 +432,8 @@ class Scheduler(Startable):
             if isinstance(saved.error, LeaseLostError | StoreClosedError):
                 raise saved.error
             error = type(saved.error).__name__ if saved.error is not None else None
-            run = _due_run(entry)
-            ran.append(
-                replace(run, outcome=saved.outcome, checkpoint=saved.checkpoint, error=error)
-            )
+            what = (saved.outcome, saved.checkpoint, error)
+            ran.append(ScheduledRun(entry.schedule.name, entry.slot, entry.id, *what))
             if isinstance(saved.error, _PASSING):
                 # The storage could not serve: the same slot, after a while.
                 entry.due = self._core.clock.ticks() + entry.retry
@@ -454,7 +448,7 @@ class Scheduler(Startable):
 
     def _asked(self, entry: _Entry) -> tuple[Wanted, Callable[[], None]] | Saved:
         """The checkpoint of a slot, and what to do once it is made; or why there is none."""
-        schedule, run = entry.schedule, _due_run(entry)
+        schedule = entry.schedule
         if schedule.scope is None:
             return Saved("absent")  # a job, of an older version
         scope = Scope.parse(schedule.scope)
@@ -467,9 +461,9 @@ class Scheduler(Startable):
                 return self._engine.scheduled(scope, schedule.policy)
         except HoldfastError as error:
             return Saved("failed", error=error)
-        metadata = {"trigger": "schedule", "schedule": run.schedule, "slot": run.slot}
-        wanted = Wanted(scope, schedule.timeline, run.schedule, "scheduled", metadata, run.id)
-        return wanted, lambda: None
+        name, line = schedule.name, schedule.timeline
+        metadata = {"trigger": "schedule", "schedule": name, "slot": entry.slot}
+        return Wanted(scope, line, name, "scheduled", metadata, entry.id), lambda: None
 
     def _advanced(self, entry: _Entry, *, runs: int, failed: str | None = None) -> Schedule:
         """The schedule behind the slot that was run."""

@@ -189,14 +189,6 @@ GLOBAL: dict[str, dict[str, Any]] = {
 """The options that every command takes."""
 
 
-def global_options(*, hidden: bool) -> list[click.Option]:
-    """Those of `GLOBAL`; their values go to the session."""
-    return [
-        click.Option([name], expose_value=False, callback=_note, hidden=hidden, **more)
-        for name, more in GLOBAL.items()
-    ]
-
-
 def command(usage: str, **more: Any) -> Callable[[Function], click.Command]:
     """A command that is no verb of a noun. Its function gets the session, then what is given."""
     name, add = declared(usage)
@@ -207,15 +199,14 @@ class Command(click.Command):
     """A command that takes the global options behind its name, unless it has its own."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Its own parameters, then the global ones."""
-        own = super().get_params(ctx)
-        taken = {name for param in own for name in param.opts}
-        names = {param.name for param in own}
-        more = [
-            option
-            for option in global_options(hidden=ctx.parent is not None)
-            if not taken.intersection(option.opts) and option.name not in names
-        ]
+        """Its own parameters, then the global ones, whose values go to the session."""
+        own, hidden = super().get_params(ctx), ctx.parent is not None
+        taken = {name for param in own for name in (param.name, *param.opts)}
+        every = (
+            click.Option([name], expose_value=False, callback=_note, hidden=hidden, **more)
+            for name, more in GLOBAL.items()
+        )
+        more = [option for option in every if taken.isdisjoint((option.name, *option.opts))]
         return [*own[:-1], *more, *own[-1:]]  # --help stays last
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -123,8 +123,7 @@ def text_of(error: BaseException) -> str:
         text = error.format_message()
         if (
             isinstance(error, click.MissingParameter)
-            and error.param
-            and error.param.name == "scope"
+            and getattr(error.param, "name", "") == "scope"
         ):
             text += " Name one as in agent:7; `holdfast scope list` shows them."
     elif isinstance(error, click.Abort | KeyboardInterrupt):

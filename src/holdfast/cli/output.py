@@ -20,7 +20,6 @@ from holdfast.cli.plain import part_of, redacted
 
 if TYPE_CHECKING:
     from holdfast.store.inner import Diff
-    from holdfast.store.names.items import Checkpoint
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _PART = re.compile(
@@ -61,12 +60,13 @@ def note(text: str) -> None:
     click.echo(clean(text), err=True)
 
 
-def undo(scope: object, backup: Checkpoint | None) -> str | None:
-    """How to go back to what a restore has left; None if it left nothing."""
-    if backup is None:
+def undo(scope: object, point: str | None) -> str | None:
+    """How to go back to what a restore has left, TIMELINE@NUMBER; None if it left nothing."""
+    if point is None:
         return None
-    line = "" if backup.timeline == "main" else f" --timeline {backup.timeline}"
-    return f"to undo it: holdfast restore {scope} {backup.id}{line}"
+    timeline = point.rpartition("@")[0]
+    line = "" if timeline == "main" else f" --timeline {timeline}"
+    return f"to undo it: holdfast restore {scope} {point}{line}"
 
 
 def left_alone(keys: Sequence[str]) -> None:
@@ -142,8 +142,8 @@ def cell(content: Any) -> str:
     return "" if content is None else str(content)
 
 
-def changes(diff: Diff, text: Callable[[Any], str] | None = None, width: int = 80) -> None:
-    """A diff, a coloured line for each change; `text` writes a value."""
+def changes(diff: Diff) -> None:
+    """A diff, a coloured line for each change."""
     from holdfast.store.inner import contrasted, json_values
 
     if not diff:
@@ -155,7 +155,7 @@ def changes(diff: Diff, text: Callable[[Any], str] | None = None, width: int = 8
         sign, colour = _SIGNS[change.kind]
         sides = [change.before] if change.kind != "added" else []
         sides += [change.after] if change.kind != "removed" else []
-        shown = contrasted([(text or json_values.dumps)(side) for side in sides], width)
+        shown = contrasted([json_values.dumps(side) for side in sides], 80)
         say(f"{sign} {change.path}: {' → '.join(shown)}", fg=colour)
     if diff.omitted:
         say(f"… and {diff.omitted} more")

@@ -7,7 +7,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from copy import copy
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -127,11 +127,9 @@ class Session:
 
     # opening
 
-    @contextmanager
-    def reading(self) -> Iterator[Store]:
+    def reading(self) -> AbstractContextManager[Store]:
         """The store, for looking only."""
-        with self._open(create=False, read_only=True) as store:
-            yield store
+        return self._open(create=False, read_only=True)
 
     @contextmanager
     def writing(self, *, create: bool = False) -> Iterator[Store]:
@@ -139,8 +137,7 @@ class Session:
         with self._open(create=create) as store, store.acting(self.actor or login()):
             yield store
 
-    @contextmanager
-    def creating(self) -> Iterator[Store]:
+    def creating(self) -> AbstractContextManager[Store]:
         """A new store."""
         from holdfast import sync
 
@@ -155,8 +152,7 @@ class Session:
         if there:
             where = repr(self.path) if self.is_file else self.shown
             raise RefusedError(f"there is a store at {where} already; nothing was changed")
-        with self._open(create=True) as store:
-            yield store
+        return self._open(create=True)
 
     def options(self, *, create: bool = False) -> dict[str, Any]:
         """Arguments of `open`, for a program of the user's own, which has its own classes."""

@@ -334,24 +334,6 @@ STANDARD = Procedure(
 """Exactly the steps, times and retries that its name stands for."""
 _RESTORED = (BACKUP, LOCATE, VERIFY, RESTORE, VALIDATE, TRACK)
 _ALL = (*_RESTORED, NOTIFY, CLEAN)
-DAMAGED_STATE = Procedure(
-    "damaged_state",
-    (
-        "state_corruption",
-        "hash_mismatch",
-        "signature_invalid",
-        "structure_invalid",
-        "data_inconsistent",
-        "partial_corruption",
-        "validation_failed",
-    ),
-    _ALL,
-    name="a damaged state",
-    retries=3,
-)
-LOST_STORAGE = Procedure(
-    "lost_storage", ("storage_failure",), _ALL, name="storage that lost rows", retries=3
-)
 FAILED_TRANSITION = Procedure(
     "failed_transition",
     ("failed_transition",),
@@ -359,27 +341,38 @@ FAILED_TRANSITION = Procedure(
     name="a failed transition",
     retries=3,
 )
-DRIFTED = Procedure("drifted_agent", ("drift", "error_rate"), _ALL, name="drift", retries=1)
-INTERRUPTED_HANDOVER = Procedure(
-    "interrupted_handover",
-    ("interrupted_handover",),
-    _ALL,
-    name="an interrupted handover",
-    retries=3,
-)
-RESTART = Procedure(
-    "restart",
-    ("missed_beats", "memory_leak", "network_partition", "unknown"),
-    _ALL,
-    name="an agent that is not heard",
-    retries=3,
-)
 BUILT_IN = (
     STANDARD,
-    DAMAGED_STATE,
-    LOST_STORAGE,
+    Procedure(
+        "damaged_state",
+        (
+            "state_corruption",
+            "hash_mismatch",
+            "signature_invalid",
+            "structure_invalid",
+            "data_inconsistent",
+            "partial_corruption",
+            "validation_failed",
+        ),
+        _ALL,
+        name="a damaged state",
+        retries=3,
+    ),
+    Procedure("lost_storage", ("storage_failure",), _ALL, name="storage that lost rows", retries=3),
     FAILED_TRANSITION,
-    DRIFTED,
-    INTERRUPTED_HANDOVER,
-    RESTART,
+    Procedure("drifted_agent", ("drift", "error_rate"), _ALL, name="drift", retries=1),
+    Procedure(
+        "interrupted_handover",
+        ("interrupted_handover",),
+        _ALL,
+        name="an interrupted handover",
+        retries=3,
+    ),
+    Procedure(
+        "restart",
+        ("missed_beats", "memory_leak", "network_partition", "unknown"),
+        _ALL,
+        name="an agent that is not heard",
+        retries=3,
+    ),
 )

@@ -542,13 +542,11 @@ class Record:
 
     def all_results(self) -> list[tuple[str, RecoveryStepResult]]:
         """(part, result) of every step of every attempt, in the order in which they are done."""
+        book = book_of(self.handle, RecoveryStepResult)
         results = [
-            (part, result)
+            (id_.split("/", 3)[2], result)
             for number in range(1, self.attempt + 1)
-            for id_, result in book_of(self.handle, RecoveryStepResult)
-            .all(f"{self.id}/{number:03}/")
-            .items()
-            for part in [id_.split("/", 3)[2]]
+            for id_, result in book.all(f"{self.id}/{number:03}/").items()
         ]
         steps = [(part, step.key) for part, steps in self.procedure.parts() for step in steps]
         order = {key: number for number, key in enumerate(steps)}
@@ -712,15 +710,10 @@ class ProcedureBook:
         found = self._book.readable().values()
         return [one for one in found if agents is None or one.agent in agents]
 
-    def all(self, agent: Scope | None) -> dict[str, Procedure]:
-        """Those that are kept for all, and then those of an agent, by their ids."""
-        found: dict[str, Procedure] = {}
-        for whose in dict.fromkeys((None, agent)):
-            for one in self._book.readable(_id(whose, "")).values():
-                made = Procedure.of(one.procedure)
-                found.pop(made.id, None)  # so that it is asked before those for all
-                found[made.id] = made
-        return found
+    def all(self, agent: Scope | None) -> list[Procedure]:
+        """Those that are kept for all, and then those of an agent."""
+        books = (self._book.readable(_id(whose, "")) for whose in dict.fromkeys((None, agent)))
+        return [Procedure.of(one.procedure) for kept in books for one in kept.values()]
 
 
 def _id(agent: Scope | None, id: str) -> str:

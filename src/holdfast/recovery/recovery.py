@@ -231,11 +231,10 @@ class Recovery:
         return list(reversed(self._known(self._of(agent)).values()))
 
     def _known(self, scope: Scope | None) -> dict[str, Procedure]:
-        found = {one.id: one for one in BUILT_IN}
-        for more in (self._book.all(scope), self._procedures):
-            for id, one in more.items():
-                found.pop(id, None)
-                found[id] = one
+        found: dict[str, Procedure] = {}
+        for one in (*BUILT_IN, *self._book.all(scope), *self._procedures.values()):
+            found.pop(one.id, None)  # so that it is asked before those that stand here
+            found[one.id] = one
         return found
 
     def select(
@@ -262,11 +261,8 @@ class Recovery:
                 "a failure is its kind, for example agent_crash, or a AgentFailure"
             )
         found = AgentFailure(failure) if isinstance(failure, str) else failure
-        found = replace(
-            found,
-            point=found.point if point is None else point,
-            at=found.at if at is None else at,
-        )
+        named = {"point": point, "at": at}
+        found = replace(found, **{name: one for name, one in named.items() if one is not None})
         if found.point is not None and found.at is not None:
             raise InvalidInputError("give either point or at: one state is returned to")
         checked = found.check()
@@ -404,10 +400,8 @@ class Recovery:
 
     def _check_there(self, scope: Scope) -> None:
         """Refuse a scope that is not there and cannot be begun anew."""
-        settings = self._settings
-        if settings.defaults is not None:
-            return
-        if not settings.copies or erased_ids(self._handle.core, scope):
+        settings, core = self._settings, self._handle.core
+        if settings.defaults is None and (not settings.copies or erased_ids(core, scope)):
             check_there(self._handle, scope)
 
     def _end_unfinished(

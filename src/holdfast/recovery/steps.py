@@ -122,13 +122,8 @@ def locate_checkpoint(context: Context, action: Mapping[str, Any]) -> dict[str, 
 def verify_integrity(context: Context, _: Mapping[str, Any]) -> dict[str, Any]:
     """Read and check everything of the state to return to."""
     target = _located(context)
-    handle = context.handle
-    if target.copy is not None:
-        handle = _copy(context, target.copy)
-    if not target.point:
-        return {"values": 0}
-    timeline = target.point.rpartition("@")[0]
-    return {"values": check_state(handle, timeline, _number(target.point))}
+    handle = _line_of(context, target)
+    return {"values": check_state(handle, *_place(target.point)) if target.point else 0}
 
 
 def _located(context: Context) -> RecoveryTarget:
@@ -143,8 +138,9 @@ def _located(context: Context) -> RecoveryTarget:
     return RecoveryTarget(**known | {"keys": tuple(found["keys"])})
 
 
-def _number(point: str) -> int:
-    return int(point.rpartition("@")[2])
+def _place(point: str) -> tuple[str, int]:
+    timeline, _, number = point.rpartition("@")
+    return timeline, int(number)
 
 
 def restore_state(context: Context, _: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,8 +158,8 @@ def restore_state(context: Context, _: Mapping[str, Any]) -> dict[str, Any]:
     elif target.strategy == failure_kinds.DEFAULTS:
         entry, backup = _defaults(context, reason, damaged)
     elif target.keys:  # damaged keys, sticky ones too, get what they held at the point
-        handle, timeline = context.handle, target.point.rpartition("@")[0]
-        source = handle.history.points.view(timeline, _number(target.point))
+        handle = context.handle
+        source = handle.history.points.view(*_place(target.point))
         if target.replay:
             salvage = replayed_keys(handle, source.sequence, target.replay, target.keys)[0]
             source, more = salvage.line, more | salvage.result.data()
@@ -173,8 +169,7 @@ def restore_state(context: Context, _: Mapping[str, Any]) -> dict[str, Any]:
         )
         entry, backup = _brought(context, bringing)
     elif target.replay:
-        number = _number(target.point)
-        salvage = Salvage(context.handle, number, target.replay)
+        salvage = Salvage(context.handle, _place(target.point)[1], target.replay)
         more |= salvage.replay().data()
         with salvage.put_together(reason) as point:
             entry, backup = _to(context, point, reason)
@@ -223,11 +218,14 @@ def losing_by(context: Context, target: RecoveryTarget) -> str:
     return target.lost if unchanged else _lost(context, target, _damaged_sticky(context))
 
 
-def _copy(context: Context, number: int) -> LineHandle:
-    """The agent in a copy; whoever goes on with a recovery may have been given other ones."""
-    if number >= len(context.copies):
-        raise MissingError(f"copy {number}, in which the state was found, was not given here")
-    return StoreHandle(core_of(context.copies[number])).line(context.agent)
+def _line_of(context: Context, target: RecoveryTarget) -> LineHandle:
+    """The agent where a state was found: here, or in a copy; whoever goes on with a recovery may
+    have been given other ones."""
+    if target.copy is None:
+        return context.handle
+    if target.copy >= len(context.copies):
+        raise MissingError(f"copy {target.copy}, in which the state was found, was not given here")
+    return StoreHandle(core_of(context.copies[target.copy])).line(context.agent)
 
 
 def _to(context: Context, point: Any, reason: str) -> tuple[str, str | None]:
@@ -254,9 +252,8 @@ def _brought(context: Context, bringing: Bringing) -> tuple[str, str | None]:
 def _from_copy(context: Context, target: RecoveryTarget, reason: str) -> tuple[str, str | None]:
     """Take over what a copy has; its sticky keys and declarations, too, if ours are not there or
     cannot be read."""
-    assert target.copy is not None
-    there = _copy(context, target.copy)
-    source = there.history.points.view("main", _number(target.point))
+    there = _line_of(context, target)
+    source = there.history.points.view(*_place(target.point))
     handle = context.handle
     if is_erased(context, there):
         raise ScopeErasedError(stays_erased(context.agent))

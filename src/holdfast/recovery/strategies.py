@@ -280,12 +280,9 @@ def refused_at(
 ) -> str | None:
     """Why a state would be refused once it is returned to, as far as that shows before; `line` is
     that state, if others are put in place of some of its keys."""
-    steps = [
-        step
-        for name, part in context.record.procedure.parts()
-        for step in part
-        if step.type == VALIDATE and name != "rollback"
-    ]
+    procedure = context.record.procedure
+    asking = (*procedure.steps, *procedure.validation)
+    steps = [step for step in asking if step.type == VALIDATE]
     checks = context.settings.validate if steps else ()
     keys = {key for step in steps for key in step.action.get("keys", ())}
     if not checks and not keys:
@@ -352,8 +349,7 @@ def is_empty(handle: LineHandle) -> bool:
     """
     try:
         line = handle.history.points.line()
-        before = line.ledger.before
-        if line.sequence == before:
+        if line.sequence == line.ledger.before:
             return True
         every = handle.history.entries()
         return all(maker_of(body.cause) for *_, body in every) and not any(
@@ -432,13 +428,11 @@ def _valid_checkpoints(context: Context, strategy: str) -> Iterator[int]:
 
     Not those that a restore left behind: somebody did not want them.
     """
-    handle, last = context.handle, context.first_head()
+    handle = context.handle
     barred = {one["point"] for one in context.barred(strategy)}
-    known = Lineage(handle, last)
+    known = Lineage(handle, context.first_head())
     for one in candidates(handle, Locator()):
-        if one.type in _UNFIT or one.id in barred or one.sequence > last:
-            continue
-        if one.sequence not in known:
+        if one.type in _UNFIT or one.id in barred or one.sequence not in known:
             continue
         if examine(handle, one).valid:
             yield one.sequence

@@ -25,7 +25,6 @@ from holdfast.agents.drift import STATUS, Drift, Status
 from holdfast.errors import (
     InvalidInputError,
     InvalidScopeError,
-    LeaseHeldError,
     LeaseLostError,
     RecoveryFailedError,
     ScopeErasedError,
@@ -408,7 +407,6 @@ class Watchdog(Startable):
         self._beats = Beats(core)
         self._astray = Astray(core)
         self._sightings = Sightings(self._handle)
-        self._duration = lease
         self._lease: Lease | None = None
         self._looking = threading.Lock()
         """One look at a time: two would find, and answer, the same failure."""
@@ -417,7 +415,7 @@ class Watchdog(Startable):
         self._answers: list[Future[AnsweredFailure]] = []
         self._over = False
         core.check_store()
-        Asking(core, WATCHDOG, lease, 0, None)  # refuses what can be no duration
+        self._asking = Asking(core, WATCHDOG, lease, None, None)
         self._background = Background(core, "holdfast-watchdog", interval, self._turn, self._wait)
 
     @calls()
@@ -483,11 +481,8 @@ class Watchdog(Startable):
         with self._looking, at_work(self):
             lease = self._lease
             if lease is None or not lease.held:
-                try:
-                    lease = Asking(self._core, WATCHDOG, self._duration, 0, None).take()
-                except LeaseHeldError:  # another acts
-                    lease = None
-                if lease is None:
+                lease = self._asking.take()
+                if lease is None:  # another acts
                     return [], []
                 self._lease, self._over = lease, False
             with lease.fencing(), acting("watchdog"):

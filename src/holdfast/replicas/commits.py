@@ -10,12 +10,12 @@ written first, under a pin, as their writer did.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from holdfast.errors import DamagedRecordError, StateIntegrityError
 from holdfast.replicas.compare import Judge, Row, paged
 from holdfast.replicas.replica_cell import SIZE, Writer, split
-from holdfast.storage.contract import Limits, Moment
+from holdfast.storage.contract import Moment
 from holdfast.store.inner import AHEAD, LANES, FeedItem, Lanes, Tail, entry, id_tag
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.cells import Swap, cell_at, row_at
@@ -31,15 +31,8 @@ GET = 500
 class Still:
     """A moment as a storage whose feed can be read."""
 
-    limits = Limits("moment")
-
     def __init__(self, moment: Moment) -> None:
         self.scan = moment.scan
-        self.cells = moment.cells
-
-    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The records under these keys."""
-        return [row_at(self, key) for key in keys]
 
     def version(self) -> object:
         """It never changes."""

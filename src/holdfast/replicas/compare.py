@@ -261,13 +261,12 @@ class Comparison:
 
     def __init__(self, judge: Judge, writer: Writer) -> None:
         self._judge = judge
-        self._moment: Moment = judge.moment
         self._writer = writer
 
     def between(self, low: bytes, high: bytes) -> Iterator[Difference]:
         """What differs in a range."""
         beating = self._writer.claim.beating
-        source = beating(paged(self._moment.scan, low, high))
+        source = beating(paged(self._judge.moment.scan, low, high))
         replica = beating(paged(self._writer.storage.scan, low, high))
         return differences(source, replica, self._judge.counts)
 

@@ -11,7 +11,7 @@ from random import choice
 import msgspec
 
 from holdfast.errors import HoldfastError, RefusedError, ReplicaSplitError
-from holdfast.replicas.commits import Commits, Ends, check_ends, ends
+from holdfast.replicas.commits import Commits, check_ends, ends
 from holdfast.replicas.compare import Comparison, Difference, Judge, differences, paged
 from holdfast.replicas.replica_cell import Claim, Writer, cell_of, mark_of
 from holdfast.storage.contract import LAST, Batch, Moment, Storage
@@ -112,29 +112,24 @@ def lag(core: Core, replica: Storage) -> tuple[int, float]:
     Refused if it holds what the source does not. It may be synced meanwhile, so that it is read
     first.
     """
-    there = ends(replica)
+    there, entries, oldest = ends(replica), 0, None
     with core.storage.moment() as moment:
         check_ends(moment, there)
-        return _behind(core, moment, there)
-
-
-def _behind(core: Core, moment: Moment, there: Ends) -> tuple[int, float]:
-    judge = Judge(core, moment)
-    entries, oldest = 0, None
-    for lane, (number, _) in ends(moment).items():
-        after = there[lane][0] if lane in there else 0
-        low, high = rowkinds.feed(lane, after + 1), rowkinds.feed(lane, number + 1)
-        for key, row in each(moment.scan, low, high):
-            items = [item for item in items_of(row) if item.entries]
-            entries += sum(item.entries for item in items)
-            if items and key == low:
-                prefix = rowkinds.line(b"E", items[0].scope, items[0].timeline)
-                first = rowkinds.entry(prefix, items[0].first)
-                with suppress(HoldfastError):  # then its time is not known
-                    body = judge.body(first, row_at(moment, first) or b"")
-                    oldest = min(body.time, oldest or body.time) if body is not None else oldest
-            if entries >= MOST:
-                break
+        judge = Judge(core, moment)
+        for lane, (number, _) in ends(moment).items():
+            after = there[lane][0] if lane in there else 0
+            low, high = rowkinds.feed(lane, after + 1), rowkinds.feed(lane, number + 1)
+            for key, row in each(moment.scan, low, high):
+                items = [item for item in items_of(row) if item.entries]
+                entries += sum(item.entries for item in items)
+                if items and key == low:
+                    prefix = rowkinds.line(b"E", items[0].scope, items[0].timeline)
+                    first = rowkinds.entry(prefix, items[0].first)
+                    with suppress(HoldfastError):  # then its time is not known
+                        body = judge.body(first, row_at(moment, first) or b"")
+                        oldest = min(body.time, oldest or body.time) if body is not None else oldest
+                if entries >= MOST:
+                    break
     if not entries or oldest is None:
         return min(entries, MOST), 0.0
     return min(entries, MOST), max(0.0, (core.clock.claimed() - oldest) / 1_000_000)
@@ -240,10 +235,9 @@ def _is_copied(cell: bytes) -> bool:
 
 class _Sync:
     def __init__(self, core: Core, moment: Moment, claim: Claim) -> None:
-        self._core = core
         self._moment = moment
         self._claim = claim
-        self._judge = Judge(core, self._moment)
+        self._judge = Judge(core, moment)
         self._writer = Writer(claim)
         self._comparison = Comparison(self._judge, self._writer)
 
@@ -336,7 +330,7 @@ class _Sync:
                 and rowkinds.state_of(key) == rowkinds.THERE
                 and self._judge.may_go(key)
             ):
-                scopes.add(_decode(self._core.open_row(key, theirs or b""))[1])
+                scopes.add(_decode(self._judge.core.open_row(key, theirs or b""))[1])
         self._writer.flush()
         return scopes
 

@@ -444,7 +444,9 @@ class Tracker:
         fired = self._fired.get(policy.id)
         if not interval and policy.id in self._served:
             return NEVER
-        waited = self._met.get(policy.id, now) + self.share(policy)
+        # This agent's share of the jitter.
+        share = shift(f"{self.scope}\0{policy.id}", policy.frequency.jitter / 1000)
+        waited = self._met.get(policy.id, now) + share
         return max(waited, fired + interval) if fired is not None else waited
 
     def waits(self, policy: Policy, now: float) -> float | None:
@@ -462,10 +464,6 @@ class Tracker:
         """Take in when policies fired, in whatever process that was."""
         for id_, at in fired.items():
             self._fired[id_] = max(at, self._fired.get(id_, at))
-
-    def share(self, policy: Policy) -> float:
-        """Seconds of the jitter that this agent waits."""
-        return shift(f"{self.scope}\0{policy.id}", policy.frequency.jitter / 1000)
 
     def fired(self, policies: Sequence[Policy], now: float) -> None:
         """A checkpoint was made, which serves all policies that were ready."""

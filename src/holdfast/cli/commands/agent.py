@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from holdfast.agents.agent_registry import AgentInfo, Agents
+from holdfast.agents.agent_registry import Agents
 from holdfast.agents.attach_fields import field_key, read_fields, read_manifest
 from holdfast.agents.drift import Drift
 from holdfast.agents.effect_records import Effect, EffectBook
@@ -42,7 +42,7 @@ from holdfast.seal.keys import variable_of
 from holdfast.store.inner import Metrics, Reader, handle_of, json_values
 from holdfast.store.names.items import MASK
 from holdfast.store.names.scope import Scope
-from holdfast.sync import State, Store
+from holdfast.sync import State
 
 STOPS = (signal.SIGTERM, signal.SIGINT)
 DRIFTED = FOUND = 1
@@ -64,7 +64,7 @@ def list_(
     Those that are damaged are among them; then the exit code is 6.
     """
     with session.reading() as store:
-        found = _infos(store, kind, prefix, limit, after)
+        found = [*Agents(store)._infos((), kind, prefix, limit, after, registered=False)]
     damaged = [one for one in found if one.damage]
     about = "name=identity.name, kind=identity.kind, version=identity.version"
     rows: list[Any] = found
@@ -83,12 +83,6 @@ def list_(
     return exit_code(StateIntegrityError()) if damaged else 0
 
 
-def _infos(
-    store: Store, kind: str | None, prefix: str, limit: int | None, after: str | None
-) -> list[AgentInfo]:
-    return [*Agents(store)._infos((), kind, prefix, limit, after, registered=False)]
-
-
 @agent.verb("show AGENT")
 def show(session: Session, agent: str) -> None:
     """Who an agent is, where it is in its life, what it holds, and what is wrong with that.
@@ -98,9 +92,9 @@ def show(session: Session, agent: str) -> None:
     with session.reading() as store:
         state = session.state(store, agent_scope(agent))
         id = state.scope.id
-        infos = [one for one in _infos(store, None, id, 1, None) if one.id == id]
-        if state.scope.kind != "agent":  # it is in no directory, whoever has its id
-            infos = []
+        found = Agents(store)._infos((), None, id, 1, None, registered=False)
+        # What is no agent is in no directory, whoever has its id.
+        infos = [one for one in found if one.id == id and state.scope.kind == "agent"]
         typed = AgentState(state)
         life = bare(typed.get("execution_state"))
         sizes = _sizes(state)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -141,10 +141,7 @@ def _opened(
             f"there is no store at {session.path!r}; if it is lost, and a backup is to bring it "
             "back, give --no-store, and --trust with the public key of its signer or --untrusted"
         )
-    if no_store:
-        yield Backups(None, trust=trust or None, **where), None
-        return
-    with session.reading() as store:
+    with nullcontext() if no_store else session.reading() as store:
         yield Backups(store, trust=trust or None, **where), store
 
 

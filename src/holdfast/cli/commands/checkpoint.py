@@ -193,7 +193,7 @@ def import_(session: Session, /, scope: str, file: str, **given: Any) -> None:
         if given["limit"] is None:
             del given["limit"]
         done = import_checkpoint(state, file, **given)
-    export, backup = done.export, done.backup
+    export, backup = done.export, done.backup.id if done.backup is not None else None
     told = f"{scope}: now as {export.scope} was at {export.name!r}, {export.checkpoint}"
     undo = output.undo(scope, backup)
     session.tell(done, f"{told}; {export.keys} keys", undo, lambda: output.left_alone(done.left))
@@ -265,7 +265,7 @@ def end(session: Session, scope: str, timeline: str, reason: str | None) -> None
 # ---- marks of one checkpoint -------------------------------------------------------------------
 
 
-def _mark(name: str, about: str, said: str, unsaid: str = "", *options: Callable[..., Any]) -> None:
+def _mark(name: str, about: str, said: str, *options: Callable[..., Any], unsaid: str = "") -> None:
     """A verb that changes the marks of a checkpoint, by whatever names it; its state need not be
     whole."""
 
@@ -291,22 +291,19 @@ _mark(
     "clear",
     "Let a checkpoint go with the next `run`, whatever its rule says.",
     "goes with the next `holdfast retention run`",
-    "",
     _reason("cleared"),
 )
 _mark(
     "pin",
     "Keep a checkpoint whatever the rules say, until it is unpinned.",
     "pinned",
-    "",
     _reason("pinned"),
 )
-_mark("unpin", "Take a pin back.", "unpinned", "it was not pinned")
+_mark("unpin", "Take a pin back.", "unpinned", unsaid="it was not pinned")
 _mark(
     "hold",
     "Put a legal hold on a checkpoint: no rule removes it, and its scope is not deleted.",
     "on hold",
-    "",
     click.option("--reason", required=True, help="Why; who is refused because of it is told."),
 )
-_mark("lift", "Lift a hold.", "lifted", "it was not on hold")
+_mark("lift", "Lift a hold.", "lifted", unsaid="it was not on hold")

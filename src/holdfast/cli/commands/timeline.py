@@ -69,7 +69,7 @@ def restore(session: Session, /, scope: str, to: str | None, **given: Any) -> No
         full = done.verified == "full"
         checked = f"{done.values_checked} values checked" if full else f"verified: {done.verified}"
         lines = [f"{scope}: restored {done.point}, {done.keys} keys, {checked}"]
-        lines.append(output.undo(scope, done.backup))
+        lines.append(output.undo(scope, result.backup_created))
         if done.passed_over:
             lines.append(f"the state before was not kept: {done.passed_over}")
     elif not given["dry_run"]:
@@ -209,11 +209,8 @@ def merge(
             # Both sides are shown before the refusal is: they are what one decides by.
             session.tell({"conflicts": error.conflicts}, *error.conflicts)
             raise
-    undo = None
-    if done.entry is not None:
-        line = "" if done.timeline == "main" else f" --timeline {done.timeline}"
-        before = f"{done.timeline}@{done.entry - 1}"
-        undo = f"to undo it: holdfast restore {done.scope} {before}{line}"
+    before = f"{done.timeline}@{done.entry - 1}" if done.entry is not None else None
+    undo = output.undo(done.scope, before)
     planned = [lambda: output.changes(done.diff)] if dry_run else []
     session.tell(done, lambda: output.left_alone(done.left), *planned, done, undo)
     return 5 if dry_run and strategy == "ask" and done.conflicts else 0

@@ -97,13 +97,11 @@ class Chore(Job):
         """Do a turn, unless another process does it."""
         if not self.acting:
             self.end()
-            asking = Asking(self._core, f"holdfast/{self._name}", self._duration, 0, None)
-            try:
-                self._lease = asking.take()
-            except LeaseHeldError:  # another does it
-                return LOOK
+            asking = Asking(self._core, f"holdfast/{self._name}", self._duration, None, None)
+            self._lease = asking.take()
         lease = self._lease
-        assert lease is not None
+        if lease is None:  # another does it
+            return LOOK
         try:
             with lease.fencing(), acting("holdfast", reason=self._name):
                 return self._turn()
