@@ -39,8 +39,6 @@ from holdfast.store.names.arguments import (
     check_flag,
     check_limit,
     check_new_timeline,
-    check_text,
-    listed,
 )
 from holdfast.store.names.cause import Cause
 from holdfast.store.names.items import TYPES, Checkpoint, Entry, Restored, TimelineInfo
@@ -75,41 +73,6 @@ class History:
         self.points = Points(core, scope, timeline)
 
     # checkpoints
-
-    def plan_checkpoint(
-        self,
-        name: str,
-        type: str,
-        tags: Sequence[str],
-        description: str,
-        metadata: dict[str, Any] | None,
-        cause: Cause | None,
-    ) -> Plan:
-        """A checkpoint of the newest state."""
-        if type not in TYPES:
-            raise InvalidInputError(f"unknown type {type!r}; a checkpoint is {', '.join(TYPES)}")
-        check_text(name, "the name of a checkpoint", 256)
-        tags = listed(tags, "tags")
-        for tag in tags:
-            check_text(tag, "a tag", 256)
-        check_text(description, "the description of a checkpoint", 64 * 1024)
-        if metadata is not None and not isinstance(metadata, dict):
-            raise InvalidInputError("the metadata of a checkpoint is a dict")
-        codec = self.core.codec
-        packed = codec.encode(codec.plain(metadata)) if metadata else b""
-        if len(packed) + sum(map(len, tags)) + len(description) > 64 * 1024:
-            raise InvalidInputError("tags, description and metadata take at most 64 KiB together")
-        op = [entries.CHECKPOINT, name, type, str(self.scope), tags, description, packed]
-        while not op[-1]:
-            op.pop()
-        made: list[Checkpoint] = []
-
-        def special(stage: Stage, body: Body) -> None:
-            body.ops = [op]
-            made[:] = [self.signed(stage, body)]
-
-        target = Target(self.scope, self.timeline, special=special)
-        return Change([target], cause), lambda _: made[0]
 
     def signed(self, stage: Stage, body: Body) -> Checkpoint:
         """Build a checkpoint. Reading it back could fail after it is durable."""

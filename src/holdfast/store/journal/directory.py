@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import groupby, islice
+from typing import TypeVar
 
 import msgspec
 
@@ -58,6 +59,7 @@ IN_LOGS = (
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
+_T = TypeVar("_T")
 
 
 Told = Callable[[bytes, StateIntegrityError], None]
@@ -216,6 +218,15 @@ class Directory:
         except DamagedRecordError as error:  # the seal does not know what it opens: it is said here
             place, why = rowkinds.describe(key), str(error) if row else rowkinds.HELD
             raise DamagedRecordError(f"{place}: {why}", place) from None
+
+    def decoded(self, key: bytes, row: bytes, decode: Callable[[bytes], _T]) -> _T:
+        """What a row of the store says; it is damaged if that cannot be decoded."""
+        plain = self.open_row(key, row)
+        try:
+            return decode(plain)
+        except msgspec.MsgspecError:
+            place = rowkinds.describe(key)
+            raise DamagedRecordError(f"{place}: it cannot be decoded", place) from None
 
     def tag(self, label: bytes, text: str) -> bytes:
         """16 bytes that stand for a name in row keys; keyed in an encrypted store."""

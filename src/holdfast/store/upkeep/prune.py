@@ -47,6 +47,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from typing import Any
 
@@ -742,32 +743,26 @@ class Working(Breath):
 # Marking: which rows of a timeline, up to an entry, are in use by states that are kept.
 
 
+@dataclass(eq=False)
 class Marks:
     """Rows of timeline `timeline` up to entry `last`, and uploads, that something leads to.
 
     Memory grows with the nodes that are saved and with the rows that stay.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        timeline: int,
-        last: int,
-        breathe: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.ledger = ledger
-        self.timeline = timeline
-        self.last = last
-        self.values: set[tuple[int, int]] = set()
-        """(sequence, ordinal) of entries (0) and of packs of atoms."""
-        self.nodes: set[tuple[int, int]] = set()
-        """(sequence, ordinal) of packs of nodes."""
-        self.uploads: set[int] = set()
-        self._seen: set[Any] = set()
-        self._past = False
-        """Whether what is marked may be lost, if that was stated."""
-        self._breathe = breathe
-        """Called once a node."""
+    ledger: Ledger
+    timeline: int
+    last: int
+    breathe: Callable[[], None] = lambda: None
+    """Called once a node."""
+    values: set[tuple[int, int]] = field(default_factory=set)
+    """(sequence, ordinal) of entries (0) and of packs of atoms."""
+    nodes: set[tuple[int, int]] = field(default_factory=set)
+    """(sequence, ordinal) of packs of nodes."""
+    uploads: set[int] = field(default_factory=set)
+    _seen: set[Any] = field(default_factory=set)
+    _past: bool = False
+    """Whether what is marked may be lost, if that was stated."""
 
     def saves(self, timeline: int, floor: Floor) -> None:
         """Mark what the saved indexes of a timeline, and what is kept below its floor, use."""
@@ -802,7 +797,7 @@ class Marks:
                 return
             self._seen.add(place)
             self._mark(self.nodes, place)
-        self._breathe()
+        self.breathe()
         try:
             node = self.ledger.trees.load(hint, hash_)
         except StateIntegrityError as error:  # it is told, unless it was stated before
