@@ -159,7 +159,7 @@ class Ledger:
 
     def _derive(self, commitments: Commitments, nodes: NodeCache) -> None:
         """What follows from the scope's keys: commitments, and trees that are made by them."""
-        self._entry_state = entry.entry_state(self.prefix)
+        self._entry_state = hashlib.sha256(b"holdfast/entry/1\0" + self.prefix).copy
         self.commit_body = commitments.domain(b"body")
         self.commit_pack = commitments.domain(b"pack")
         self.commit_save = commitments.domain(b"save")

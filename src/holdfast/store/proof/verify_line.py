@@ -41,7 +41,7 @@ from holdfast.store.journal.slot import Slot
 from holdfast.store.journal.timeline import Timeline, slot_from, timeline_range
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.cells import cell_at
-from holdfast.store.proof.verify_nodes import NodeCheck, UploadCheck, damaged_row, newest_index
+from holdfast.store.proof.verify_nodes import UploadCheck, damaged_row, newest_index
 from holdfast.store.proof.verify_report import DAMAGE, KnownLoss
 from holdfast.store.proof.verify_rows import Head, Verification
 from holdfast.store.read.lookup_terms import Progress, Terms, read_progress
@@ -61,22 +61,13 @@ class LineCheck:
     """One timeline: its entries, values, checkpoints and saves."""
 
     def __init__(
-        self,
-        check: Verification,
-        nodes: NodeCheck,
-        uploads: UploadCheck,
-        ledger: Ledger,
-        number: int,
-        begin: int,
-        head: Head,
-        floor: Floor,
+        self, check: Verification, uploads: UploadCheck, number: int, begin: int, head: Head
     ) -> None:
         self.check = check
         self.report = check.report
-        self.ledger = ledger
-        self.storage = ledger.storage
-        self.nodes = nodes
-        self.uploads = uploads
+        self.uploads, self.nodes = uploads, uploads.nodes
+        self.ledger = ledger = uploads.ledger
+        self.storage, floor = ledger.storage, check.floors[ledger.number, number]
         self.begin, self.floor = begin if begin > floor.sequence else 0, floor
         self.anchor = 0
         """The newest anchor that was read."""

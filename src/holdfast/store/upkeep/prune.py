@@ -327,7 +327,8 @@ class _Pruning:
     def count(self) -> Pruned:
         """What would be dropped; nothing is written."""
         marks = Marks(self.ledger, self.line.number, self.last, self._breath)
-        mark_all(marks, self.lines, without=self.line.number)
+        # The floor of this one is not set yet.
+        marks.saves(number for number in self.lines if number != self.line.number)
         for _, save in saves_of(self.ledger, self.line.number, self.last + 1):
             marks.save(save)
         for at in sorted(self.kept):
@@ -355,7 +356,7 @@ class _Pruning:
         if not floor.sequence:
             return
         marks = Marks(self.ledger, number, floor.sequence, self._breath)
-        mark_all(marks, self.lines)
+        marks.saves(self.lines)
         for batch, dropped in self._slices(marks, floor):
             given_up = [key for key, _, new in batch.cells if new == SWEPT]
             self._commit(batch)
@@ -764,14 +765,16 @@ class Marks:
     _past: bool = False
     """Whether what is marked may be lost, if that was stated."""
 
-    def saves(self, timeline: int, floor: Floor) -> None:
-        """Mark what the saved indexes of a timeline, and what is kept below its floor, use."""
-        for _, save in saves_of(self.ledger, timeline, floor.sequence + 1):
-            self.save(save)
-        for at, commitment in floor.bases.items():
-            if commitment == LOST and floor.anchor:
-                continue  # an anchor says so: nothing has it any more
-            self.save(read_base(self.ledger, timeline, at, commitment))
+    def saves(self, timelines: Iterable[int]) -> None:
+        """Mark what the saved indexes of timelines, and what is kept below their floors, use."""
+        for timeline in timelines:
+            floor = floor_of(self.ledger, timeline)
+            for _, save in saves_of(self.ledger, timeline, floor.sequence + 1):
+                self.save(save)
+            for at, commitment in floor.bases.items():
+                if commitment == LOST and floor.anchor:
+                    continue  # an anchor says so: nothing has it any more
+                self.save(read_base(self.ledger, timeline, at, commitment))
 
     def save(self, save: Save) -> None:
         """Mark what a saved index uses; one that is stated to be lost uses nothing."""
@@ -828,10 +831,3 @@ class Marks:
             self.uploads.add(sequence)
         elif timeline == self.timeline and sequence <= self.last:
             found.add((sequence, ordinal))
-
-
-def mark_all(marks: Marks, timelines: list[int], without: int = -1) -> None:
-    """Mark what all timelines of a scope use, but for one whose floor is not set yet."""
-    for timeline in timelines:
-        if timeline != without:
-            marks.saves(timeline, floor_of(marks.ledger, timeline))
