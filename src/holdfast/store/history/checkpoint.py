@@ -17,7 +17,6 @@ from holdfast.errors import (
     ScopeNotFoundError,
     StateIntegrityError,
 )
-from holdfast.storage.rows import each
 from holdfast.store.commit.change import Change, Fork, Target, Written
 from holdfast.store.commit.group import Core
 from holdfast.store.commit.stage import Keep, Packer, Stage, stand_on, sticky_of
@@ -377,9 +376,7 @@ class History:
         low = max(low, floor + 1, line.ledger.before + 1)
         if low > high:
             return
-        first, behind = (rows.entry(line.prefix, at) for at in (low, high + 1))
-        scan = line.ledger.storage.scan
-        found = each(scan, first, behind, limit=200, reverse=newest_first)
+        found = line.ledger.rows_of(b"E", line.number, low, high, limit=200, reverse=newest_first)
         expected, step, end = (high, -1, low - 1) if newest_first else (low, 1, high + 1)
         for key, row in chain(found, [(b"", b"")]):
             here = rows.sequence_of(key) if key else end

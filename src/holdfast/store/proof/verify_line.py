@@ -397,8 +397,7 @@ class LineCheck:
         """Check all up to the floor, and stand there."""
         line, floor = self.line, self.floor
         self.folding = False
-        low, high = (rows.entry(line.prefix, at) for at in (0, floor.sequence + 1))
-        for key, row in each(self.storage.scan, low, high, limit=FLOOR_PAGE):
+        for key, row in self.ledger.rows_of(b"E", line.number, 0, floor.sequence, limit=FLOOR_PAGE):
             self._entry(key, row, self.head)
             self.report.entries += 1
         if line.sequence < floor.sequence:
@@ -447,8 +446,7 @@ class LineCheck:
 
     def _strays(self, kind: bytes, low: int, high: int, named: Callable[[bytes], bool]) -> None:
         """Find rows of a kind, at entries from `low` to before `high`, that none of them names."""
-        line = self._line(kind)
-        for key, _ in each(self.storage.scan, rows.entry(line, low), rows.entry(line, high)):
+        for key, _ in self.ledger.rows_of(kind, self.line.number, low, high - 1):
             if not named(key):
                 self.find("unaccounted", key, rows.ROW[kind].stray)
 

@@ -227,13 +227,6 @@ class Trees:
                 yield from self.slice(self.load(element[2], element[1]), low - at, high - at)
             at = after
 
-    def nodes(self, root: Node) -> Iterator[Node]:
-        """Every node of a tree, parents first; loads them one after the other."""
-        yield root
-        if root.level:
-            for element in root.elements:
-                yield from self.nodes(self.load(element[2], element[1]))
-
     # making and editing
 
     def build(self, elements: Iterable[Element]) -> Node:
