@@ -40,7 +40,7 @@ from holdfast.store.names.threads import MUCH, leave_loop
 from holdfast.store.read.change_block import ScopedChange
 from holdfast.store.read.reader import Reader, microseconds, moment
 from holdfast.store.rules.gates import GateRequest, Operation
-from holdfast.store.rules.hold_reasons import DELETE, check_unmarked
+from holdfast.store.rules.hold_reasons import check_unmarked
 from holdfast.store.rules.keep import going
 from holdfast.store.rules.sticky import sticky_along
 from holdfast.store.tree.difference import Diff
@@ -394,9 +394,7 @@ class StoreHandle:
 
         def special(stage: Stage, body: Body) -> None:
             if not stage.timeline.number and not despite_holds:
-                check_unmarked(
-                    core, stage.ledger, lambda low: stage.range(low, behind(low)), DELETE
-                )
+                check_unmarked(core, stage.ledger, lambda low: stage.range(low, behind(low)))
             stage.gone = True
             body.ops = [[entry.GONE]]
             stage.finish(body)

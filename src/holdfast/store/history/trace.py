@@ -80,8 +80,7 @@ def _atoms(ledger: Ledger, row_key: bytes, body: Body) -> list[bytes]:
     if not body.packs:
         return body.atoms
     found = list(body.atoms)
-    number = rowkinds.line_of(row_key)
-    line = rowkinds.line(b"V", ledger.number, number)
+    line = rowkinds.line(b"V", ledger.number, rowkinds.line_of(row_key))
     sequence = rowkinds.sequence_of(row_key)
     keys = [rowkinds.pack(line, sequence, ordinal + 1) for ordinal in range(len(body.packs))]
     for key, row, commitment in zip(keys, ledger.storage.get(keys), body.packs, strict=True):

@@ -127,15 +127,13 @@ def marked_id(core: Directory, ledger: Ledger, key: str) -> str:
     return f"{timeline}@{number}"
 
 
-def check_unmarked(
-    core: Directory, ledger: Ledger, keys: Callable[[str], Iterable[Found]], deed: str
-) -> None:
-    """Refuse a deed, also in the commit that would do it, because of a mark that it may not pass.
+def check_unmarked(core: Directory, ledger: Ledger, keys: Callable[[str], Iterable[Found]]) -> None:
+    """Refuse to end a scope, also in the commit that would do it, because of a mark that stops it.
 
     `keys` gives those of the main timeline that begin with something.
     """
     for name, reason in REASONS.items():
-        for key, _ in keys(mark_prefix(name)) if reason.mark and deed in reason.refused else ():
+        for key, _ in keys(mark_prefix(name)) if reason.mark and DELETE in reason.refused else ():
             word = reason.text.partition(":")[0]
             raise StillNeededError(
                 f"{ledger.scope}: {marked_id(core, ledger, key)} is {word}: {reason.until}, or "

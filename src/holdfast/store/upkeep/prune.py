@@ -48,6 +48,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice, takewhile
 from typing import Any
 
@@ -433,7 +434,7 @@ class _Pruning:
         self.ledger.pruning[self.line.number] = coming
         self.core.announcing.append(self.ledger.number)
         target = Target(self.handle.scope, self.handle.timeline, create=False)
-        target.special = self._special(op, made, rekeyed)
+        target.special = partial(self._special, op, made, rekeyed)
         try:
             written = self.core.run(Change([target], cause_now(reason=reason)))
         except Conflict:  # somebody came to rest on what would go: what is kept is found anew
@@ -449,27 +450,24 @@ class _Pruning:
         return floor
 
     def _special(
-        self, op: list[Any], made: list[Row], rekeyed: bytes
-    ) -> Callable[[Stage, Body], None]:
-        def special(stage: Stage, body: Body) -> None:
-            ledger, number = self.ledger, self.line.number
-            if stage.ledger.number != ledger.number:
-                raise gone(ledger.scope)
-            self._check_since(stage)
-            key = rowkinds.anchor(ledger.number, number, self.old.number + 1)
-            leads = _encode(stage.sequence + 1)
-            stage.rows += [*made, (key, ledger.seal_row(key, leads, ledger.commit_line))]
-            stage.absent += [key, rekeyed]
-            stage.absent.append(rowkinds.line(b"T", ledger.number, self.newest + 1))
-            for other in self.lines:
-                if other != number:
-                    line = rowkinds.line(b"E", ledger.number, other)
-                    stage.absent.append(rowkinds.entry(line, self.heads[other] + 1))
-            stage.cells.append((self.pruner.key, self.cell, self.cell))
-            body.ops = [op]
-            stage.finish(body)
-
-        return special
+        self, op: list[Any], made: list[Row], rekeyed: bytes, stage: Stage, body: Body
+    ) -> None:
+        ledger, number = self.ledger, self.line.number
+        if stage.ledger.number != ledger.number:
+            raise gone(ledger.scope)
+        self._check_since(stage)
+        key = rowkinds.anchor(ledger.number, number, self.old.number + 1)
+        leads = _encode(stage.sequence + 1)
+        stage.rows += [*made, (key, ledger.seal_row(key, leads, ledger.commit_line))]
+        stage.absent += [key, rekeyed]
+        stage.absent.append(rowkinds.line(b"T", ledger.number, self.newest + 1))
+        for other in self.lines:
+            if other != number:
+                line = rowkinds.line(b"E", ledger.number, other)
+                stage.absent.append(rowkinds.entry(line, self.heads[other] + 1))
+        stage.cells.append((self.pruner.key, self.cell, self.cell))
+        body.ops = [op]
+        stage.finish(body)
 
     def _check_since(self, stage: Stage) -> None:
         """Refuse if a restore, fork or mark that came meanwhile rests on what is not kept."""
