@@ -27,7 +27,7 @@ from holdfast.errors import (
 from holdfast.storage.batch import Ranges, conflict, differs
 from holdfast.storage.contract import Batch, Limits, Moment
 from holdfast.storage.postgres import schema as schema
-from holdfast.storage.postgres.batch import apply
+from holdfast.storage.postgres.batch import Writer
 from holdfast.storage.postgres.link import (
     Link,
     Lost,
@@ -112,7 +112,7 @@ class PostgresStorage(ServerStorage):
         return [found.get(key) for key in keys]
 
     def _commit(self, batch: Batch) -> None:
-        statement = apply(batch, schema.quoted(self.address.schema))
+        statement = Writer(batch, schema.quoted(self.address.schema)).statement()
         with self._tally.flight() as counted:
             results, doubt = self._send(statement)
             if _committed(results):
