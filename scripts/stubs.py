@@ -301,8 +301,8 @@ class Stub:
                 self._named(("types", "TracebackType")),
             ]
             given = ", ".join(
-                f"{one.arg}: {kind} | None"
-                for one, kind in zip(node.args.args[1:], kinds, strict=True)
+                f"{name}: {kind} | None"
+                for name, kind in zip(("kind", "error", "trace"), kinds, strict=True)
             )
             return f"async def __aexit__(self, {given}) -> {self._type(returns, where)}: ..."
         if node.name.startswith("_") and node.name not in PASSED and node.name != "__init__":

@@ -20,6 +20,7 @@ from holdfast.errors import (
 )
 from holdfast.storage import contract
 from holdfast.storage.contract import MAX_CELL, MAX_KEY, Batch, Limits
+from holdfast.storage.rows import Row
 
 _LENGTH = bytes.__len__
 """One call that both measures and refuses what is not bytes."""
@@ -82,18 +83,16 @@ class Ranges(ABC):
 
     def scan(
         self, low: bytes, high: bytes, *, limit: int = 1000, reverse: bool = False
-    ) -> list[tuple[bytes, bytes]]:
+    ) -> list[Row]:
         check_range(low, high, limit)
         return self._rows("records", low, high, limit, reverse)
 
-    def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[tuple[bytes, bytes]]:
+    def cells(self, low: bytes, high: bytes, *, limit: int = 1000) -> list[Row]:
         check_range(low, high, limit)
         return self._rows("cells", low, high, limit, False)
 
     @abstractmethod
-    def _rows(
-        self, table: str, low: bytes, high: bytes, limit: int, reverse: bool
-    ) -> list[tuple[bytes, bytes]]:
+    def _rows(self, table: str, low: bytes, high: bytes, limit: int, reverse: bool) -> list[Row]:
         """The rows of `records` or `cells` in a range that was checked."""
 
 

@@ -22,6 +22,7 @@ from holdfast.storage.batch import (
     opened_for_reading,
 )
 from holdfast.storage.contract import Batch, Limits, Moment
+from holdfast.storage.rows import Row
 
 
 class _Rows:
@@ -41,7 +42,7 @@ class _Rows:
         if self.values.pop(key, None) is not None:
             del self._keys[bisect_left(self._keys, key)]
 
-    def scan(self, low: bytes, high: bytes, limit: int, reverse: bool) -> list[tuple[bytes, bytes]]:
+    def scan(self, low: bytes, high: bytes, limit: int, reverse: bool) -> list[Row]:
         first, last = bisect_left(self._keys, low), bisect_left(self._keys, high)
         if reverse:
             keys = self._keys[max(first, last - limit) : last][::-1]
@@ -104,9 +105,7 @@ class MemoryStorage(Ranges):
             values = self._space.records.values
             return [values.get(key) for key in keys]
 
-    def _rows(
-        self, table: str, low: bytes, high: bytes, limit: int, reverse: bool
-    ) -> list[tuple[bytes, bytes]]:
+    def _rows(self, table: str, low: bytes, high: bytes, limit: int, reverse: bool) -> list[Row]:
         self._life.check()
         with self._space.rows:
             rows = self._space.records if table == "records" else self._space.cells

@@ -91,6 +91,12 @@ def whole(given: dict[str, str], name: str, default: int, what: str = "store") -
     return int(value)
 
 
+def _common(given: dict[str, str]) -> tuple[int, int, str | None]:
+    """The options that every store on a server has: the last fields of its address."""
+    timeout = whole(given, "timeout", TIMEOUT)
+    return whole(given, "pool_size", POOL_SIZE), timeout, given.get("ring")
+
+
 class Tally:
     """Which of the commits that a server has counted are this handle's own."""
 
@@ -213,13 +219,7 @@ class PostgresAddress:
     def of(cls, url: str) -> PostgresAddress:
         """Read a URL: `schema`, `pool_size`, `timeout` and `ring` are ours, others are libpq's."""
         conninfo, ours = take_options(url, "schema")
-        made = cls(
-            conninfo,
-            ours.get("schema", SCHEMA),
-            whole(ours, "pool_size", POOL_SIZE),
-            whole(ours, "timeout", TIMEOUT),
-            ours.get("ring"),
-        )
+        made = cls(conninfo, ours.get("schema", SCHEMA), *_common(ours))
         if not _SCHEMA_NAME.fullmatch(made.schema):
             raise InvalidInputError(
                 "the schema of a store has up to 63 small letters, digits and _, begins with no "
@@ -304,14 +304,7 @@ class MongoAddress:
                 f"the URL of a store in MongoDB is {MONGO_FORM}, where the database is one that "
                 "holds nothing else"
             )
-        return cls(
-            theirs,
-            hosts,
-            database,
-            whole(ours, "pool_size", POOL_SIZE),
-            whole(ours, "timeout", TIMEOUT),
-            ours.get("ring"),
-        )
+        return cls(theirs, hosts, database, *_common(ours))
 
     @property
     def place(self) -> tuple[str, ...]:

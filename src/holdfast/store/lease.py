@@ -233,7 +233,7 @@ class Leases:
         cells = self._cells(key)
         try:
             row = cells[0]
-            token = self._opened(key, row, token_decoder) if row is not None else None
+            token = self.core.decoded(key, row, read_token) if row is not None else None
         except DamagedRecordError as error:
             if not damaged:  # who merely wants it must not take it from a holder who lives
                 text = f"the lease {name!r} is damaged ({error}): `break_lease` of it mends that"
@@ -331,9 +331,9 @@ class Leases:
             try:
                 if key[-1] == rows.TOKEN:
                     found.append(LeaseInfo(rows.describe(key), None, 0, 0.0, 0))
-                    found[-1] = told(self._opened(key, row, token_decoder), gone)
+                    found[-1] = told(self.core.decoded(key, row, read_token), gone)
                 elif found and found[-1].owner is not None:
-                    beats = self._opened(key, row, beat_decoder).count
+                    beats = self.core.decoded(key, row, read_beat).count
                     found[-1] = replace(found[-1], beats=beats)
             except DamagedRecordError as error:  # told beside the others, for who mends it
                 found[-1] = replace(found[-1], damage=str(error))
@@ -345,8 +345,8 @@ class Leases:
         token, beat = self._cells(key)
         if token is None:
             return None
-        found = told(self._opened(key, token, token_decoder), is_gone)
-        beats = self._opened(rows.beat(key), beat, beat_decoder).count if beat is not None else 0
+        found = told(self.core.decoded(key, token, read_token), is_gone)
+        beats = self.core.decoded(rows.beat(key), beat, read_beat).count if beat is not None else 0
         return replace(found, beats=beats)
 
     def break_(self, name: str, term: int | None = None) -> str | None:
@@ -381,11 +381,11 @@ class Leases:
     def check(self, key: bytes, row: bytes) -> None:
         """Raise if a cell is not what it should be; for `verify`."""
         if key[-1] == rows.TOKEN:
-            token = self._opened(key, row, token_decoder)
+            token = self.core.decoded(key, row, read_token)
             if self.key_of(token.name) != key:
                 raise DamagedRecordError(f"{rows.describe(key)}: it names another lease")
         else:
-            self._opened(key, row, beat_decoder)
+            self.core.decoded(key, row, read_beat)
 
     def _cells(self, key: bytes) -> Cells:
         """Token and beat as they are stored, of one moment."""
@@ -414,13 +414,6 @@ class Leases:
         except DamagedRecordError:  # which is the question
             return True
         return False
-
-    def _opened(self, key: bytes, row: bytes, decoder: msgspec.msgpack.Decoder[_T]) -> _T:
-        try:
-            return decoder.decode(self.core.open_row(key, row))
-        except msgspec.DecodeError:
-            place = rows.describe(key)
-            raise DamagedRecordError(f"{place}: it cannot be decoded", place) from None
 
     def _seal(self, key: bytes, content: Token | Beat) -> bytes:
         return self.core.seal_row(key, encode(content))
@@ -508,8 +501,8 @@ class Beat(msgspec.Struct, array_like=True, frozen=True):
 
 Cells = tuple[bytes | None, bytes | None]
 """Token and beat as they are stored."""
-token_decoder = msgspec.msgpack.Decoder(Token)
-beat_decoder = msgspec.msgpack.Decoder(Beat)
+read_token = msgspec.msgpack.Decoder(Token).decode
+read_beat = msgspec.msgpack.Decoder(Beat).decode
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import msgspec
 
@@ -57,9 +57,6 @@ from holdfast.store.tree import refs
 from holdfast.store.tree.split import CHUNK_MOST, Atom
 from holdfast.store.tree.tree import Builder, Element, Node, Place, Trees
 from holdfast.store.tree.value import AHEAD
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 # ---- reading ------------------------------------------------------------------------------------
 
@@ -472,12 +469,7 @@ class WriteFile(io.BufferedIOBase):
         self._block = True
         return super().__enter__()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._block = False
         if kind is not None:
             self.abort()

@@ -369,7 +369,7 @@ class Opening:
             ring.discard()  # it was given by another name of the same place
             ring_storage.close()
             raise ring_in_store()
-        signer = self.make_signer(storage, ring)
+        signer = self.make_signer(ring)
         meta = Meta(
             FORMAT,
             FORMAT,
@@ -504,7 +504,7 @@ class Opening:
         path = file_of(self.url)
         return f"{path}.sign" if path is not None else None
 
-    def make_signer(self, storage: Storage, ring: Ring | None) -> Signer:
+    def make_signer(self, ring: Ring | None) -> Signer:
         """The pair that signs for a new store."""
         path = self.signer_path
         if path is None and ring is not None:

@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from math import inf
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.errors import InvalidInputError, StoreClosedError
@@ -354,12 +353,7 @@ class WriteStream:
     async def __aenter__(self) -> WriteStream:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
             await self.abort()
         else:
@@ -432,10 +426,5 @@ class ReadStream:
         self._at = 0
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._opened = None

@@ -343,9 +343,9 @@ class Store(Closable):
         the damage is raised.
         """
         self._core.check_store()
-        from holdfast.store.upkeep.rotate import reseal_all, reseal_scope
+        from holdfast.store.upkeep.rotate import reseal
 
-        return reseal_all(self._handle) if scope is None else [reseal_scope(self._handle, scope)]
+        return reseal(self._handle, scope)
 
     def subjects(self, *, prefix: str = "") -> list[str]:
         """The names of all subjects that values are sealed for, in order."""

@@ -79,11 +79,8 @@ class Commit:
             self._write(session)
         except PyMongoError as error:
             session.abort_transaction()
-            wrong = (
-                (error.details or {}).get("writeErrors", ())
-                if isinstance(error, BulkWriteError)
-                else ()
-            )
+            details = error.details if isinstance(error, BulkWriteError) else None
+            wrong = (details or {}).get("writeErrors", ())
             if not self._careful and any(one.get("code") == _TWICE for one in wrong):
                 self._careful = True
                 return False

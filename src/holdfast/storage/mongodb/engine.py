@@ -28,6 +28,7 @@ from holdfast.storage.contract import Batch, Limits, Moment
 from holdfast.storage.mongodb import schema as schema
 from holdfast.storage.mongodb.batch import Commit, pages
 from holdfast.storage.mongodb.client import COUNT, Client, row
+from holdfast.storage.rows import Row
 from holdfast.storage.server import MongoAddress, ServerStorage
 
 
@@ -113,7 +114,7 @@ class MongoStorage(ServerStorage):
         limit: int,
         reverse: bool,
         session: ClientSession | None = None,
-    ) -> list[tuple[bytes, bytes]]:
+    ) -> list[Row]:
         self._life.check()
         if not limit:  # which means to the server that there is none
             return []
@@ -134,7 +135,5 @@ class _Still(Ranges):
         self._storage = storage
         self._session = session
 
-    def _rows(
-        self, table: str, low: bytes, high: bytes, limit: int, reverse: bool
-    ) -> list[tuple[bytes, bytes]]:
+    def _rows(self, table: str, low: bytes, high: bytes, limit: int, reverse: bool) -> list[Row]:
         return self._storage._rows(table, low, high, limit, reverse, self._session)

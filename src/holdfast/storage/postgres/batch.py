@@ -8,8 +8,8 @@ from holdfast.storage.contract import Batch
 from holdfast.storage.postgres.link import Param, Statement, array
 
 
-def apply(batch: Batch, schema: str) -> Statement:
-    """The statement that checks what a batch expects and, if all of it holds, writes.
+class Writer:
+    """Makes the statement that checks what a batch expects and, if all of it holds, writes.
 
     It gives a row (kind, key) for each expectation that failed (`e`) and each record that is
     there with other bytes (`o`); where there is any such row nothing was written. It has to run
@@ -18,10 +18,7 @@ def apply(batch: Batch, schema: str) -> Statement:
 
     Only what the batch has is in it, because it is planned anew each time.
     """
-    return _Writer(batch, schema).statement()
 
-
-class _Writer:
     def __init__(self, batch: Batch, schema: str) -> None:
         self._batch = batch
         self._records, self._cells = f"{schema}.records", f"{schema}.cells"
@@ -29,6 +26,7 @@ class _Writer:
         self._puts = self._table(*_columns(batch.puts)) if batch.puts else ""
 
     def statement(self) -> Statement:
+        """The statement, with its parameters."""
         bad = [*self._failed(), *self._others()]
         parts = []
         if bad:

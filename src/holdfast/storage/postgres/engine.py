@@ -27,7 +27,7 @@ from holdfast.errors import (
 from holdfast.storage.batch import Ranges, conflict, differs
 from holdfast.storage.contract import Batch, Limits, Moment
 from holdfast.storage.postgres import schema as schema
-from holdfast.storage.postgres.batch import apply
+from holdfast.storage.postgres.batch import Writer
 from holdfast.storage.postgres.link import (
     Link,
     Lost,
@@ -41,6 +41,7 @@ from holdfast.storage.postgres.link import (
     text,
     unreachable,
 )
+from holdfast.storage.rows import Row
 from holdfast.storage.server import PostgresAddress, ServerStorage
 
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
@@ -111,7 +112,7 @@ class PostgresStorage(ServerStorage):
         return [found.get(key) for key in keys]
 
     def _commit(self, batch: Batch) -> None:
-        statement = apply(batch, schema.quoted(self.address.schema))
+        statement = Writer(batch, schema.quoted(self.address.schema)).statement()
         with self._tally.flight() as counted:
             results, doubt = self._send(statement)
             if _committed(results):
@@ -155,9 +156,7 @@ class PostgresStorage(ServerStorage):
         sql += " DESC LIMIT $3" if reverse else " LIMIT $3"
         return sql, [binary(low), binary(high), number(limit)]
 
-    def _rows(
-        self, table: str, low: bytes, high: bytes, limit: int, reverse: bool
-    ) -> list[tuple[bytes, bytes]]:
+    def _rows(self, table: str, low: bytes, high: bytes, limit: int, reverse: bool) -> list[Row]:
         self._life.check()
         sql, params = self._range(table, low, high, limit, reverse)
         return self._ask(sql, *params)
@@ -172,7 +171,7 @@ class PostgresStorage(ServerStorage):
         commits, timeline = rows[0]
         return int.from_bytes(commits, "big"), timeline
 
-    def _ask(self, sql: str, *params: Param) -> list[tuple[bytes, bytes]]:
+    def _ask(self, sql: str, *params: Param) -> list[Row]:
         """Read. If the link breaks, it may have been broken before: a new one is tried."""
         deadline = self._pool.deadline()
         with self._talking():
@@ -185,7 +184,7 @@ class PostgresStorage(ServerStorage):
 
     def _read(
         self, sql: str, params: Sequence[Param], deadline: float, *, fresh: bool = False
-    ) -> list[tuple[bytes, bytes]]:
+    ) -> list[Row]:
         with self._pool.link(deadline, fresh=fresh) as link:
             return link.ask(sql, params, deadline)
 
@@ -249,13 +248,11 @@ class _Still(Ranges):
         self._storage = storage
         self._link = link
 
-    def _rows(
-        self, table: str, low: bytes, high: bytes, limit: int, reverse: bool
-    ) -> list[tuple[bytes, bytes]]:
+    def _rows(self, table: str, low: bytes, high: bytes, limit: int, reverse: bool) -> list[Row]:
         sql, params = self._storage._range(table, low, high, limit, reverse)
         return self.ask(sql, *params)
 
-    def ask(self, sql: str, *params: Param) -> list[tuple[bytes, bytes]]:
+    def ask(self, sql: str, *params: Param) -> list[Row]:
         """The rows that a statement gives. A link that broke has lost the moment."""
         self._storage._life.check()
         return self._link.ask(sql, params, self._storage._pool.deadline())

@@ -17,6 +17,7 @@ import apsw
 
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.storage.batch import Ranges
+from holdfast.storage.rows import Row
 from holdfast.storage.sqlite import files as files
 from holdfast.storage.sqlite import guard as guard
 from holdfast.storage.sqlite import process_fork as forks
@@ -168,9 +169,7 @@ class Still(Ranges):
         with self._lock:
             files.close_all([self._connection])
 
-    def _rows(
-        self, table: str, low: bytes, high: bytes, limit: int, reverse: bool
-    ) -> list[tuple[bytes, bytes]]:
+    def _rows(self, table: str, low: bytes, high: bytes, limit: int, reverse: bool) -> list[Row]:
         found = self.rows(RANGES[table, reverse], low, high, limit)
         return guard.sound(found, low, high, self._path)
 

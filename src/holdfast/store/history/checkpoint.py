@@ -17,7 +17,6 @@ from holdfast.errors import (
     ScopeNotFoundError,
     StateIntegrityError,
 )
-from holdfast.storage.rows import each
 from holdfast.store.commit.change import Change, Fork, Target, Written
 from holdfast.store.commit.group import Core
 from holdfast.store.commit.stage import Keep, Packer, Stage, stand_on, sticky_of
@@ -39,8 +38,6 @@ from holdfast.store.names.arguments import (
     check_flag,
     check_limit,
     check_new_timeline,
-    check_text,
-    listed,
 )
 from holdfast.store.names.cause import Cause
 from holdfast.store.names.items import TYPES, Checkpoint, Entry, Restored, TimelineInfo
@@ -75,41 +72,6 @@ class History:
         self.points = Points(core, scope, timeline)
 
     # checkpoints
-
-    def plan_checkpoint(
-        self,
-        name: str,
-        type: str,
-        tags: Sequence[str],
-        description: str,
-        metadata: dict[str, Any] | None,
-        cause: Cause | None,
-    ) -> Plan:
-        """A checkpoint of the newest state."""
-        if type not in TYPES:
-            raise InvalidInputError(f"unknown type {type!r}; a checkpoint is {', '.join(TYPES)}")
-        check_text(name, "the name of a checkpoint", 256)
-        tags = listed(tags, "tags")
-        for tag in tags:
-            check_text(tag, "a tag", 256)
-        check_text(description, "the description of a checkpoint", 64 * 1024)
-        if metadata is not None and not isinstance(metadata, dict):
-            raise InvalidInputError("the metadata of a checkpoint is a dict")
-        codec = self.core.codec
-        packed = codec.encode(codec.plain(metadata)) if metadata else b""
-        if len(packed) + sum(map(len, tags)) + len(description) > 64 * 1024:
-            raise InvalidInputError("tags, description and metadata take at most 64 KiB together")
-        op = [entries.CHECKPOINT, name, type, str(self.scope), tags, description, packed]
-        while not op[-1]:
-            op.pop()
-        made: list[Checkpoint] = []
-
-        def special(stage: Stage, body: Body) -> None:
-            body.ops = [op]
-            made[:] = [self.signed(stage, body)]
-
-        target = Target(self.scope, self.timeline, special=special)
-        return Change([target], cause), lambda _: made[0]
 
     def signed(self, stage: Stage, body: Body) -> Checkpoint:
         """Build a checkpoint. Reading it back could fail after it is durable."""
@@ -414,9 +376,7 @@ class History:
         low = max(low, floor + 1, line.ledger.before + 1)
         if low > high:
             return
-        first, behind = (rows.entry(line.prefix, at) for at in (low, high + 1))
-        scan = line.ledger.storage.scan
-        found = each(scan, first, behind, limit=200, reverse=newest_first)
+        found = line.ledger.rows_of(b"E", line.number, low, high, limit=200, reverse=newest_first)
         expected, step, end = (high, -1, low - 1) if newest_first else (low, 1, high + 1)
         for key, row in chain(found, [(b"", b"")]):
             here = rows.sequence_of(key) if key else end

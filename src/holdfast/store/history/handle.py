@@ -27,19 +27,20 @@ from holdfast.store.names.arguments import (
     check_limit,
     check_own,
     check_prefixes,
+    check_text,
     check_timeline,
     check_version,
     listed,
     unawaited,
 )
 from holdfast.store.names.cause import CAUSE, Cause, cause_now
-from holdfast.store.names.items import Entry, Page, ScopeInfo
+from holdfast.store.names.items import TYPES, Checkpoint, Entry, Page, ScopeInfo
 from holdfast.store.names.scope import KINDS, Scope, check_key, known_key
 from holdfast.store.names.threads import MUCH, leave_loop
 from holdfast.store.read.change_block import ScopedChange
 from holdfast.store.read.reader import Reader, microseconds, moment
 from holdfast.store.rules.gates import GateRequest, Operation
-from holdfast.store.rules.hold_reasons import DELETE, check_unmarked
+from holdfast.store.rules.hold_reasons import check_unmarked
 from holdfast.store.rules.keep import going
 from holdfast.store.rules.sticky import sticky_along
 from holdfast.store.tree.difference import Diff
@@ -158,8 +159,30 @@ class LineHandle:
     ) -> Plan:
         """A checkpoint of the newest state."""
         self.ask("checkpoint", name)
-        about = (name, type, tags, description, metadata)
-        return self.history.plan_checkpoint(*about, cause_now())
+        if type not in TYPES:
+            raise InvalidInputError(f"unknown type {type!r}; a checkpoint is {', '.join(TYPES)}")
+        check_text(name, "the name of a checkpoint", 256)
+        tags = listed(tags, "tags")
+        for tag in tags:
+            check_text(tag, "a tag", 256)
+        check_text(description, "the description of a checkpoint", 64 * 1024)
+        if metadata is not None and not isinstance(metadata, dict):
+            raise InvalidInputError("the metadata of a checkpoint is a dict")
+        codec = self.core.codec
+        packed = codec.encode(codec.plain(metadata)) if metadata else b""
+        if len(packed) + sum(map(len, tags)) + len(description) > 64 * 1024:
+            raise InvalidInputError("tags, description and metadata take at most 64 KiB together")
+        op = [entry.CHECKPOINT, name, type, str(self.scope), tags, description, packed]
+        while not op[-1]:
+            op.pop()
+        made: list[Checkpoint] = []
+
+        def special(stage: Stage, body: Body) -> None:
+            body.ops = [op]
+            made[:] = [self.history.signed(stage, body)]
+
+        target = Target(self.scope, self.timeline, special=special)
+        return Change([target], cause_now()), lambda _: made[0]
 
     def plan_restore(
         self,
@@ -371,9 +394,7 @@ class StoreHandle:
 
         def special(stage: Stage, body: Body) -> None:
             if not stage.timeline.number and not despite_holds:
-                check_unmarked(
-                    core, stage.ledger, lambda low: stage.range(low, behind(low)), DELETE
-                )
+                check_unmarked(core, stage.ledger, lambda low: stage.range(low, behind(low)))
             stage.gone = True
             body.ops = [[entry.GONE]]
             stage.finish(body)

@@ -234,7 +234,6 @@ class Merging:
             self.ancestry.know(other)
         self.theirs: Point = (other.number, point[1])
         self.bases = self.ancestry.common(self.ours, self.theirs)
-        self._names = {0: "main", self.line.number: handle.timeline, other.number: point[0]}
         self.saves = saves
         self.changed: dict[str, tuple[list[Slot | None], Slot | None]] = {}
         self.conflicts: list[MergeConflict] = []
@@ -418,10 +417,7 @@ class Merging:
         return history.entry(*self.ledger.entry_at(*point))
 
     def _name(self, timeline: int) -> str:
-        if timeline not in self._names:
-            known = self.handle.core.timelines(self.ledger)
-            self._names |= {number: name for number, name, _, _ in known}
-        return self._names[timeline]
+        return self.handle.core.numbers.timeline(self.ledger, timeline) or "?"
 
     # what comes of it
 

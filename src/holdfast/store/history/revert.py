@@ -426,8 +426,8 @@ class Undoing:
         return line.load(sequence, saves=saves) if sequence > self.ledger.before else line
 
     def _follow(self, line: Timeline, target: int) -> None:
-        low, high = (rowkinds.entry(line.prefix, at + 1) for at in (line.sequence, target))
-        for key, row in each(self.ledger.storage.scan, low, high, limit=200):
+        first = line.sequence + 1
+        for key, row in self.ledger.rows_of(b"E", line.number, first, target, limit=200):
             line.follow(key, row)
         if line.sequence < target:
             raise self.ledger.damage(rowkinds.entry(line.prefix, target), "it is missing")

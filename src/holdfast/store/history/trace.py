@@ -61,8 +61,7 @@ def trace(
                 continue
             wanted = keys is None or op[1] in keys
             if kind == entry.PATCH:
-                for _ in range(_patched(op[2])):
-                    next(atoms)
+                _pass_over(op[2], atoms)
                 value = PATCHED
             elif kind == entry.SET and op[2] != 1 and op[2][0] == AHEAD:
                 value = PATCHED
@@ -81,8 +80,7 @@ def _atoms(ledger: Ledger, row_key: bytes, body: Body) -> list[bytes]:
     if not body.packs:
         return body.atoms
     found = list(body.atoms)
-    number = rowkinds.line_of(row_key)
-    line = rowkinds.line(b"V", ledger.number, number)
+    line = rowkinds.line(b"V", ledger.number, rowkinds.line_of(row_key))
     sequence = rowkinds.sequence_of(row_key)
     keys = [rowkinds.pack(line, sequence, ordinal + 1) for ordinal in range(len(body.packs))]
     for key, row, commitment in zip(keys, ledger.storage.get(keys), body.packs, strict=True):
@@ -123,20 +121,10 @@ def _value(shape: list[Any], atoms: Iterator[bytes], codec: Codec | None) -> Any
     raise DamagedRecordError("an entry describes a value in a way that is not known")
 
 
-def _patched(steps: list[Any]) -> int:
-    """How many atoms a patch takes."""
-    total = 0
+def _pass_over(steps: list[Any], atoms: Iterator[bytes]) -> None:
+    """Take the atoms of a patch."""
     for step in steps:
-        total += _patched(step[1]) if len(step) == 2 else sum(map(_taken, step[3]))
-    return total
-
-
-def _taken(part: Any) -> int:
-    if type(part) is int:
-        return part
-    kind = part[0]
-    if kind == 5:
-        return _taken(part[3])
-    if kind in (refs.BYTES, refs.TEXT):
-        return int(part[1])
-    return sum(map(_taken, part[2 if kind == refs.MAP else 1]))
+        if len(step) == 2:
+            _pass_over(step[1], atoms)
+        else:
+            _values(step[3], atoms, None)

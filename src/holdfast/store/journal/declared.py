@@ -107,6 +107,8 @@ class PrefixDeclaration(Declaration):
     """A declaration about all keys that begin with a text."""
 
     prefix: str
+    not_empty: ClassVar[str] = ""
+    """Why the prefix is not empty; empty if it may be."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.prefix, str):
@@ -120,6 +122,10 @@ class PrefixDeclaration(Declaration):
             raise InvalidInputError(
                 f"{type(self).__name__} takes a prefix that leaves {', '.join(OWN)} alone, which "
                 f"{self.prefix!r} does not"
+            )
+        if self.not_empty and not self.prefix:
+            raise InvalidInputError(
+                f"{type(self).__name__} takes a prefix that is not empty: {self.not_empty}"
             )
 
     @property

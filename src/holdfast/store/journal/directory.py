@@ -12,8 +12,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby, islice
+from typing import TypeVar
 
 import msgspec
 
@@ -58,6 +60,7 @@ IN_LOGS = (
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
+_T = TypeVar("_T")
 
 
 Told = Callable[[bytes, StateIntegrityError], None]
@@ -153,38 +156,31 @@ class Numbers:
         return ledger.lines.get(number) if number else "main"
 
 
+@dataclass(eq=False, repr=False)
 class Directory:
     """The scopes of an open store, opened when they are asked for, with their timelines; and the
     rows that belong to the store itself. Thread safe."""
 
-    def __init__(
-        self,
-        storage: Storage,
-        lineage: bytes,
-        ring: Ring | None,
-        codec: Codec,
-        clock: Clock,
-        *,
-        read_only: bool = False,
-    ) -> None:
-        self.storage = storage
-        self.lineage = lineage
-        self.ring = ring
-        self.codec = codec
-        self.clock = clock
-        self.read_only = read_only
+    storage: Storage
+    lineage: bytes
+    ring: Ring | None
+    codec: Codec
+    clock: Clock
+    read_only: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
         self.closed = ""
         self.closing: list[Callable[[], None]] = []
         """What is to be done first when the store is closed; it may still write."""
         self.writer = new_writer()
         self.atoms = AtomCache()
         self.nodes = NodeCache()
-        key = ring.store_key if ring is not None else None
+        key = self.ring.store_key if self.ring is not None else None
         self._seal: Seal = KeySeal({1: key}, 1, self.writer) if key else PlainSeal(self.writer)
-        self.commitments = Commitments(key, salt=lineage)
+        self.commitments = Commitments(key, salt=self.lineage)
         self._commit_row = self.commitments.domain(b"store-row")
-        self.lanes = Lanes(storage, self.commitments.domain(b"feed"))
-        self.lapses = Lapses(clock)
+        self.lanes = Lanes(self.storage, self.commitments.domain(b"feed"))
+        self.lapses = Lapses(self.clock)
         self.held: OrderedDict[Scope, Ledger] = OrderedDict()
         self._lock = threading.RLock()  # a scope, a timeline, is one object, whoever asks first
         self.numbers = Numbers(self)
@@ -216,6 +212,15 @@ class Directory:
         except DamagedRecordError as error:  # the seal does not know what it opens: it is said here
             place, why = rowkinds.describe(key), str(error) if row else rowkinds.HELD
             raise DamagedRecordError(f"{place}: {why}", place) from None
+
+    def decoded(self, key: bytes, row: bytes, decode: Callable[[bytes], _T]) -> _T:
+        """What a row of the store says; it is damaged if that cannot be decoded."""
+        plain = self.open_row(key, row)
+        try:
+            return decode(plain)
+        except msgspec.MsgspecError:
+            place = rowkinds.describe(key)
+            raise DamagedRecordError(f"{place}: it cannot be decoded", place) from None
 
     def tag(self, label: bytes, text: str) -> bytes:
         """16 bytes that stand for a name in row keys; keyed in an encrypted store."""

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -178,11 +178,6 @@ def split_row(row: bytes) -> tuple[Envelope, bytes]:
 def same_entry(one: bytes, other: bytes) -> bool:
     """Whether two rows hold the same entry; the body may have been sealed again since."""
     return one == other or split_row(one)[0].data == split_row(other)[0].data
-
-
-def entry_state(prefix: bytes) -> Callable[[], hashlib._Hash]:
-    """Begins the hash of an entry of one store and scope (`prefix`): of its place and envelope."""
-    return hashlib.sha256(b"holdfast/entry/1\0" + prefix).copy
 
 
 def first_hash(prefix: bytes, line: bytes) -> bytes:

@@ -148,9 +148,8 @@ def _without_anchor(ledger: Ledger, timeline: int) -> Floor:
     line = rowkinds.line(b"E", ledger.number, timeline)
     newest = ledger.storage.scan(line, rowkinds.after(line), limit=1, reverse=True)
     head = rowkinds.sequence_of(newest[0][0]) if newest else 0
-    kept, last = rowkinds.line(b"B", ledger.number, timeline), 0
-    bases: dict[int, bytes] = {}
-    for key, row in each(ledger.storage.scan, kept, rowkinds.after(kept)):
+    last, bases = 0, dict[int, bytes]()
+    for key, row in ledger.rows_of(b"B", timeline):
         if rowkinds.sequence_of(key) > head:
             break  # it was lost together with the newest entries
         last = rowkinds.sequence_of(key)
@@ -280,8 +279,7 @@ def newest_told(ledger: Ledger, number: int) -> Loss | None:
 
 def all_told(ledger: Ledger, number: int) -> Iterator[Loss]:
     """The losses that a timeline tells of, the newest first; what cannot be read is passed over."""
-    line = rowkinds.line(b"E", ledger.number, number)
-    for key, row in each(ledger.storage.scan, line, rowkinds.after(line), reverse=True):
+    for key, row in ledger.rows_of(b"E", number, reverse=True):
         with suppress(PrunedError, StateIntegrityError):  # `verify` names it
             for op in ledger.open_entry(key, row)[1].ops:
                 if op[0] == entries.LOST:
@@ -335,9 +333,8 @@ def stated(
     ledger: Ledger, trusted: Callable[[bytes, entries.Envelope], bool] = lambda *_: True
 ) -> dict[tuple[str, bytes], tuple[int, Stated]]:
     """All that statements of a scope say, with the entry of each, by what was found and the row."""
-    line = rowkinds.line(b"E", ledger.number, 0)
     found: dict[tuple[str, bytes], tuple[int, Stated]] = {}
-    for key, row in each(ledger.storage.scan, line, rowkinds.after(line)):
+    for key, row in ledger.rows_of(b"E", 0):
         if row[1:2] != b"\1":
             continue  # no checkpoint
         with suppress(*_UNREAD):  # what cannot be read states nothing

@@ -27,6 +27,7 @@ from holdfast.seal.codec import Codec
 from holdfast.seal.ring import subkey
 from holdfast.seal.sealer import Commitments, Seal, sealed_under
 from holdfast.storage.contract import Storage
+from holdfast.storage.rows import Row, each
 from holdfast.store.journal import entry
 from holdfast.store.journal.entry import Body, Envelope
 from holdfast.store.journal.feed import FeedItem
@@ -159,7 +160,7 @@ class Ledger:
 
     def _derive(self, commitments: Commitments, nodes: NodeCache) -> None:
         """What follows from the scope's keys: commitments, and trees that are made by them."""
-        self._entry_state = entry.entry_state(self.prefix)
+        self._entry_state = hashlib.sha256(b"holdfast/entry/1\0" + self.prefix).copy
         self.commit_body = commitments.domain(b"body")
         self.commit_pack = commitments.domain(b"pack")
         self.commit_save = commitments.domain(b"save")
@@ -181,6 +182,20 @@ class Ledger:
         self.splitter = Splitter(self.codec, self.value_hash, commitments.boundary_key)
 
     # rows
+
+    def rows_of(
+        self,
+        kind: bytes,
+        timeline: int,
+        first: int | None = None,
+        last: int | None = None,
+        **how: Any,
+    ) -> Iterator[Row]:
+        """The rows of a kind that a timeline has, or those of some entries; read as by `each`."""
+        line = rows.line(kind, self.number, timeline)
+        low = rows.entry(line, first) if first is not None else line
+        high = rows.entry(line, last + 1) if last is not None else rows.after(line)
+        return each(self.storage.scan, low, high, **how)
 
     def entry_hash(self, key: bytes, envelope: bytes) -> bytes:
         """The hash of an entry, from its place and envelope."""

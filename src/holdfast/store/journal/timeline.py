@@ -27,7 +27,6 @@ from holdfast.errors import (
     ScopeNotFoundError,
     StateIntegrityError,
 )
-from holdfast.storage.rows import each
 from holdfast.store.journal import entry
 from holdfast.store.journal.declared import PREFIX, Declared, parse_declared
 from holdfast.store.journal.entry import Body, split_row
@@ -213,8 +212,7 @@ class Timeline:
         """
         self.stranded = why
         self.floor = floor_of(self.ledger, self.number)
-        high = rows.after(self.prefix)
-        for key, row in each(self.ledger.storage.scan, self.prefix, high, limit=200, reverse=True):
+        for key, row in self.ledger.rows_of(b"E", self.number, limit=200, reverse=True):
             if self.sequence == self.ledger.before:
                 self.sequence, self.head = rows.sequence_of(key), bytes(32)
                 with suppress(DamagedRecordError):  # what follows a lost one names no hash

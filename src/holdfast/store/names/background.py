@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import islice
 from math import inf
-from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from holdfast.errors import StoreClosedError, StoreForkedError
@@ -52,12 +51,7 @@ class Closable(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -78,12 +72,7 @@ class Startable(ABC):
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 

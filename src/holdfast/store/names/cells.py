@@ -21,11 +21,8 @@ def row_at(storage: Moment, key: bytes) -> bytes | None:
     return dict(storage.scan(key, key + b"\0", limit=1)).get(key)
 
 
-def swap_cells(
-    storage: Storage, cells: list[Swap], *, beside: Batch | None = None, sent: bool = False
-) -> bool:
-    """Compare and swap; an unknown outcome, also one of before (`sent`), is settled by the first
-    cell.
+def swap_cells(storage: Storage, cells: list[Swap], *, beside: Batch | None = None) -> bool:
+    """Compare and swap; an unknown outcome is settled by the first cell.
 
     The rows of a batch `beside` go along; a conflict with what that expects is raised.
     What it expects never comes back once it is gone, and nobody else writes equal bytes. So the
@@ -40,7 +37,7 @@ def swap_cells(
             try:
                 storage.commit(batch)
             except Conflict as conflict:  # or it landed before, and nobody knew
-                landed = (sent or unknown is not None) and cell_at(storage, key) == new
+                landed = unknown is not None and cell_at(storage, key) == new
                 if not landed and beside is not None and key not in conflict.keys:
                     raise  # the cell is as it was: its owner can go on
                 return landed

@@ -117,8 +117,3 @@ class Lapses:
                 if self._seen[oldest][2] <= now - KEPT:
                     del self._seen[oldest]
         return seen is not None and seen[0] == content and since <= latest
-
-    def forget(self, name: Hashable) -> None:
-        """It is over, and nobody will ask again."""
-        with self._lock:
-            self._seen.pop(name, None)

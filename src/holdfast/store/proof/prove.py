@@ -201,8 +201,7 @@ def export_chain(handle: LineHandle, path: str | os.PathLike[str], feed: bool) -
     def objects() -> Iterator[Any]:
         yield core.lineage, line.ledger.id, line.prefix, first, last - first + 1
         signed: list[Any] = []
-        low, high = (rowkinds.entry(line.prefix, at) for at in (first, last + 1))
-        rows = each(line.ledger.storage.scan, low, high)
+        rows = line.ledger.rows_of(b"E", line.number, first, last)
         for sequence in range(first, last + 1):
             key, row = next(rows, (b"", b""))
             if key != rowkinds.entry(line.prefix, sequence):

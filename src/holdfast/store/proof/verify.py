@@ -279,9 +279,8 @@ class _Run(Verification):
             if here < start[:3]:
                 continue
             begin = start[3] if here == start[:3] else 0
-            parts = (nodes, uploads, ledger, number, begin, heads[number], floors[number])
             self.report.timelines += 1
-            LineCheck(self, *parts).run()
+            LineCheck(self, uploads, number, begin, heads[number]).run()
             self.pause(ledger, number + 1, 0)  # at least one timeline a call: it gets on
         if (str(ledger.scope), ledger.number) == start[:2]:
             uploads.note_since(dict.fromkeys(lines, ledger.before))

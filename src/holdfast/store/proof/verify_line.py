@@ -41,7 +41,7 @@ from holdfast.store.journal.slot import Slot
 from holdfast.store.journal.timeline import Timeline, slot_from, timeline_range
 from holdfast.store.names import rowkinds as rows
 from holdfast.store.names.cells import cell_at
-from holdfast.store.proof.verify_nodes import NodeCheck, UploadCheck, damaged_row, newest_index
+from holdfast.store.proof.verify_nodes import UploadCheck, damaged_row, newest_index
 from holdfast.store.proof.verify_report import DAMAGE, KnownLoss
 from holdfast.store.proof.verify_rows import Head, Verification
 from holdfast.store.read.lookup_terms import Progress, Terms, read_progress
@@ -61,22 +61,13 @@ class LineCheck:
     """One timeline: its entries, values, checkpoints and saves."""
 
     def __init__(
-        self,
-        check: Verification,
-        nodes: NodeCheck,
-        uploads: UploadCheck,
-        ledger: Ledger,
-        number: int,
-        begin: int,
-        head: Head,
-        floor: Floor,
+        self, check: Verification, uploads: UploadCheck, number: int, begin: int, head: Head
     ) -> None:
         self.check = check
         self.report = check.report
-        self.ledger = ledger
-        self.storage = ledger.storage
-        self.nodes = nodes
-        self.uploads = uploads
+        self.uploads, self.nodes = uploads, uploads.nodes
+        self.ledger = ledger = uploads.ledger
+        self.storage, floor = ledger.storage, check.floors[ledger.number, number]
         self.begin, self.floor = begin if begin > floor.sequence else 0, floor
         self.anchor = 0
         """The newest anchor that was read."""
@@ -406,8 +397,7 @@ class LineCheck:
         """Check all up to the floor, and stand there."""
         line, floor = self.line, self.floor
         self.folding = False
-        low, high = (rows.entry(line.prefix, at) for at in (0, floor.sequence + 1))
-        for key, row in each(self.storage.scan, low, high, limit=FLOOR_PAGE):
+        for key, row in self.ledger.rows_of(b"E", line.number, 0, floor.sequence, limit=FLOOR_PAGE):
             self._entry(key, row, self.head)
             self.report.entries += 1
         if line.sequence < floor.sequence:
@@ -456,8 +446,7 @@ class LineCheck:
 
     def _strays(self, kind: bytes, low: int, high: int, named: Callable[[bytes], bool]) -> None:
         """Find rows of a kind, at entries from `low` to before `high`, that none of them names."""
-        line = self._line(kind)
-        for key, _ in each(self.storage.scan, rows.entry(line, low), rows.entry(line, high)):
+        for key, _ in self.ledger.rows_of(kind, self.line.number, low, high - 1):
             if not named(key):
                 self.find("unaccounted", key, rows.ROW[kind].stray)
 

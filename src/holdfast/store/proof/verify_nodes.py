@@ -189,9 +189,7 @@ class NodeCheck:
 
 def newest_index(ledger: Ledger, timeline: int, last: int) -> int:
     """The entry up to `last` that the newest whole index stands at; 0 if there is none."""
-    line = rows.line(b"S", ledger.number, timeline)
-    scan, high = ledger.storage.scan, rows.entry(line, last + 1)
-    for key, row in each(scan, line, high, limit=DELTAS + 1, reverse=True):
+    for key, row in ledger.rows_of(b"S", timeline, last=last, limit=DELTAS + 1, reverse=True):
         with suppress(*DAMAGE):  # found and named when its entry is reached
             if read_save(ledger.open_row(key, row)).kind == INDEX:
                 return rows.sequence_of(key)
@@ -241,9 +239,7 @@ class UploadCheck:
         """Note the entries of each timeline behind the one that is given."""
         self.read = read
         for line, sequence in read.items():
-            prefix = rows.line(b"E", self.ledger.number, line)
-            low, high = rows.entry(prefix, sequence + 1), rows.after(prefix)
-            for key, row in each(self.ledger.storage.scan, low, high, limit=200):
+            for key, row in self.ledger.rows_of(b"E", line, sequence + 1, limit=200):
                 with suppress(*DAMAGE):  # found and named with its timeline
                     self.note(key, self.ledger.open_entry(key, row)[1])
 
@@ -253,8 +249,7 @@ class UploadCheck:
         self.check.report.unfinished += len(self._pinned())
         stored: dict[int, set[bytes]] = {}
         for kind, look in ((b"V", self._pack), (b"N", self._leaves)):
-            line, scan = self._line(kind), self.ledger.storage.scan
-            for key, row in each(scan, line, rows.after(line), limit=100):
+            for key, row in self.ledger.rows_of(kind, rows.UPLOADS, limit=100):
                 stored.setdefault(rows.sequence_of(key), set()).add(key)
                 look(key, row)
         # The packs that are there must be those that the entries name.

@@ -38,11 +38,7 @@ def make_witness(core: Core) -> str:
     core.check_open()
     if core.signer is None:
         raise Unavailable("this store's signer is not here; give it with signer=file:PATH")
-    lanes = {}
-    for lane in range(LANES):
-        number, tag = core.lanes.end(lane)
-        if number:
-            lanes[lane] = (number, tag)
+    lanes = {lane: end for lane in range(LANES) if (end := core.lanes.end(lane))[0]}
     time = core.clock.claimed()
     plain = _encode(Witness(core.lineage, core.instance, time, core.public, lanes))
     signature = core.signer.sign(_DOMAIN + plain)
@@ -77,9 +73,7 @@ def store_stats(core: Core) -> dict[str, Any]:
     core.check_open()
     kinds: dict[str, int] = {}
     entries = 0
-    scopes = 0
     for scope, _, _, _ in core.scopes():
-        scopes += 1
         kinds[scope.kind] = kinds.get(scope.kind, 0) + 1
         main = core.current(scope)
         if main is not None:
@@ -95,7 +89,7 @@ def store_stats(core: Core) -> dict[str, Any]:
         "lineage": core.lineage.hex(),
         "identity": store_identity(core),
         "bytes": core.storage.size(),
-        "scopes": scopes,
+        "scopes": sum(kinds.values()),
         "scopes_by_kind": kinds,
         "entries": entries,
         "cache_hit_rate": round(cache.hits / asked, 3) if asked else 0.0,

@@ -68,9 +68,5 @@ def cursors(core: Core, prefix: str) -> dict[str, Position]:
 
 
 def _read(core: Core, key: bytes, cell: bytes) -> tuple[str, Position]:
-    try:
-        name, position = _decode(core.open_row(key, cell))
-    except msgspec.DecodeError:
-        place = rowkinds.describe(key)
-        raise DamagedRecordError(f"{place}: it cannot be decoded", place) from None
+    name, position = core.decoded(key, cell, _decode)
     return name, Position(position)

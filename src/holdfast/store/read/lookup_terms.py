@@ -59,10 +59,6 @@ class Progress(NamedTuple):
     behind: str | None
     """Keys up to this one have their terms; None if all have."""
 
-    def pack(self) -> list[Any]:
-        """The value that is kept."""
-        return [self.fingerprint, self.behind]
-
 
 def read_progress(ledger: Ledger, slot: Slot | None, read: Read | None = None) -> Progress | None:
     """What is kept of how far a lookup is built; None if nothing is."""
@@ -242,7 +238,7 @@ def nothing(ledger: Ledger) -> Atom:
 
 def progress_atom(ledger: Ledger, progress: Progress) -> Atom:
     """The value of `$lookup/NAME`."""
-    return ledger.splitter.atom(msgspec.msgpack.encode(progress.pack()))
+    return ledger.splitter.atom(msgspec.msgpack.encode(progress))
 
 
 # ---- building -----------------------------------------------------------------------------------

@@ -240,9 +240,8 @@ class Points:
         timeline = self.line()
         ledger, floor = timeline.ledger, timeline.floor
         high = timeline.sequence
-        line = rowkinds.line(b"S", ledger.number, timeline.number)
-        low_key, high_key = rowkinds.entry(line, floor.sequence + 1), rowkinds.after(line)
-        for key, row in each(ledger.storage.scan, low_key, high_key, limit=64, reverse=True):
+        saves = ledger.rows_of(b"S", timeline.number, floor.sequence + 1, limit=64, reverse=True)
+        for key, row in saves:
             save = read_save(ledger.open_row(key, row))
             sequence = rowkinds.sequence_of(key) - (save.kind == BEFORE)
             answer = self._in_block(timeline, sequence, high, time)

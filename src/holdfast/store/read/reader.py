@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from itertools import islice
@@ -91,22 +92,15 @@ def _rebuilding(method: _Method) -> _Method:
     return cast(_Method, read)
 
 
+@dataclass(eq=False, repr=False)
 class Reader:
     """Reads of one timeline; `at` fixes the entry, else every read sees the newest."""
 
-    def __init__(
-        self,
-        core: Core,
-        scope: Scope,
-        timeline: str,
-        at: Timeline | None = None,
-        time: int | None = None,
-    ) -> None:
-        self.core = core
-        self.scope = scope
-        self.timeline = timeline
-        self.at = at
-        self._time = time
+    core: Core
+    scope: Scope
+    timeline: str
+    at: Timeline | None = None
+    _time: int | None = None
 
     def now(self) -> Timeline | None:
         """The timeline to read; None if the scope does not exist."""

@@ -633,8 +633,7 @@ class Tail:
 
     def _ready(self, lane: int, number: int, items: list[FeedItem]) -> bool:
         """Whether all that comes before a row was handed out."""
-        here = self._standing(lane, number, items)
-        return all(self._follows(item) for item in here)
+        return all(self._follows(item) for item in self._standing(lane, number, items))
 
     def _follows(self, item: FeedItem) -> bool:
         line = item.scope, item.timeline

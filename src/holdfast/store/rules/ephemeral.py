@@ -48,13 +48,7 @@ class Ephemeral(PrefixDeclaration):
     """
 
     kind: ClassVar[str] = "ephemeral"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.prefix:
-            raise InvalidInputError(
-                "Ephemeral takes a prefix that is not empty: declarations have to be stored"
-            )
+    not_empty: ClassVar[str] = "declarations have to be stored"
 
     def onto(self, plan: Plan, key: str) -> Plan:
         """Nothing of its keys is stored."""

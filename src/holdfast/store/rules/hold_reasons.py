@@ -39,7 +39,7 @@ class Reason:
     """What ends it."""
     refused: tuple[str, ...] = ()
     """Deeds that are refused if it would go."""
-    left: tuple[str, ...] = ()
+    left: tuple[str, ...] = (RETENTION,)
     """Deeds that leave it alone."""
     mark: bool = False
     """Whether there are keys that say so (`mark_prefix`)."""
@@ -56,59 +56,47 @@ REASONS = {
         "on hold: {said}",
         "lift that first (`Retention.lift`)",
         refused=(PRUNE, END, DELETE),
-        left=(RETENTION,),
         mark=True,
     ),
     "pin": Reason(
         "pinned: {said}",
         "unpin it first (`Retention.unpin`)",
         refused=(PRUNE, END),
-        left=(RETENTION,),
         mark=True,
     ),
     RESTART: Reason(
         "a restart: {said}",
         "let the agent be started again first",
         refused=(PRUNE, END),
-        left=(RETENTION,),
         mark=True,
     ),
-    "fork": Reason(
-        "a timeline starts from it",
-        "end that timeline first (`Retention.end`)",
-        left=(RETENTION,),
-    ),
+    "fork": Reason("a timeline starts from it", "end that timeline first (`Retention.end`)"),
     "operation": Reason(
         "its operation is not over",
         "let it end, or decide about it first (`Checkpoints.finish`)",
         refused=(PRUNE, END),
-        left=(RETENTION,),
         onward=True,
     ),
     "restore": Reason(
         "the backup of a restore that is not confirmed",
         "confirm that first (`Checkpoints.confirm`)",
         refused=(PRUNE,),
-        left=(RETENTION,),
     ),
     "recovery": Reason(
         "the state before a recovery that is not over",
         "let it end first (`Recovery.resume`, `Recovery.abandon`)",
         refused=(PRUNE,),
-        left=(RETENTION,),
         onward=True,
     ),
     "dependency": Reason(
         "{by} rests on it",
         "let that checkpoint go, or delete its scope first",
         refused=(END,),
-        left=(RETENTION,),
     ),
-    "newest": Reason("it is the newest entry", "write something behind it", left=(RETENTION,)),
+    "newest": Reason("it is the newest entry", "write something behind it"),
     "since": Reason(
         "an operation or recovery that began before it is not over",
         "let that end first",
-        left=(RETENTION,),
     ),
     "source": Reason(
         "{by} began from it",
@@ -139,15 +127,13 @@ def marked_id(core: Directory, ledger: Ledger, key: str) -> str:
     return f"{timeline}@{number}"
 
 
-def check_unmarked(
-    core: Directory, ledger: Ledger, keys: Callable[[str], Iterable[Found]], deed: str
-) -> None:
-    """Refuse a deed, also in the commit that would do it, because of a mark that it may not pass.
+def check_unmarked(core: Directory, ledger: Ledger, keys: Callable[[str], Iterable[Found]]) -> None:
+    """Refuse to end a scope, also in the commit that would do it, because of a mark that stops it.
 
     `keys` gives those of the main timeline that begin with something.
     """
     for name, reason in REASONS.items():
-        for key, _ in keys(mark_prefix(name)) if reason.mark and deed in reason.refused else ():
+        for key, _ in keys(mark_prefix(name)) if reason.mark and DELETE in reason.refused else ():
             word = reason.text.partition(":")[0]
             raise StillNeededError(
                 f"{ledger.scope}: {marked_id(core, ledger, key)} is {word}: {reason.until}, or "

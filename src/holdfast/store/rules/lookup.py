@@ -124,11 +124,6 @@ class Lookup(PrefixDeclaration):
         """What is kept: plain data."""
         return {"name": self.called, "prefix": self.prefix, "terms": dict(self.terms)}
 
-    @classmethod
-    def of_data(cls, data: dict[str, Any]) -> Self:
-        """The opposite of `data`."""
-        return cls(**data)
-
     def beside(self, others: Sequence[Declaration]) -> Self:
         """The same, with the classes that are declared for some of its keys."""
         mine = [

@@ -311,8 +311,7 @@ class Index:
         return self._prefixes("copy", Owned.MOVES)
 
     def _prefixes(self, name: str, value: Any) -> tuple[str, ...]:
-        found = sorted(one.prefix for one in self.entries if getattr(one, name) == value)
-        return tuple(found)
+        return tuple(sorted(one.prefix for one in self.entries if getattr(one, name) == value))
 
 
 def _pattern(prefixes: Iterable[str]) -> re.Pattern[str]:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from holdfast.errors import InvalidInputError
 from holdfast.store.journal.declared import PREFIX, Declared, PrefixDeclaration
 from holdfast.store.rules.gates import Operation
 from holdfast.store.rules.owned import TABLE
@@ -26,13 +25,7 @@ class Sticky(PrefixDeclaration):
     """
 
     kind: ClassVar[str] = "sticky"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.prefix:
-            raise InvalidInputError(
-                "Sticky takes a prefix that is not empty: else a restore would restore nothing"
-            )
+    not_empty: ClassVar[str] = "else a restore would restore nothing"
 
 
 def sticky_prefixes(declared: Declared) -> tuple[str, ...]:

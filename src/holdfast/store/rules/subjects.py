@@ -80,6 +80,9 @@ class _Named(msgspec.Struct, array_like=True, frozen=True):
     erasing: bool = False
 
 
+_read_named = msgspec.msgpack.Decoder(_Named).decode
+
+
 class Subject:
     """A subject that a change seals for: it is committed only if the subject is still there."""
 
@@ -290,12 +293,7 @@ class Subjects:
 
     def read(self, key: bytes, cell: bytes) -> _Named:
         """What a cell says."""
-        plain = self.core.open_row(key, cell)
-        try:
-            return msgspec.msgpack.decode(plain, type=_Named)
-        except msgspec.MsgspecError:
-            place = rowkinds.describe(key)
-            raise DamagedRecordError(f"{place}: it cannot be decoded", place) from None
+        return self.core.decoded(key, cell, _read_named)
 
     def cells(self) -> Iterator[tuple[bytes, bytes]]:
         """The cells of all names."""

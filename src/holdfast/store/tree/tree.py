@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
@@ -85,27 +86,22 @@ class _Cut(NamedTuple):
     """Which edits concern a leaf."""
 
 
+@dataclass(eq=False, repr=False)
 class Trees:
     """Makes, reads and edits the trees of one scope.
 
-    `commit` is the scope's commitment for nodes, `ends` the keyed hash that decides where
-    nodes end, `fetch` reads the stored bytes of a node by its place. The cache is one for all
+    `_commit` is the scope's commitment for nodes, `_ends` the keyed hash that decides where
+    nodes end, `_fetch` reads the stored bytes of a node by its place. The cache is one for all
     scopes, told apart by their numbers.
     """
 
-    def __init__(
-        self,
-        commit: Callable[[bytes], bytes],
-        ends: Callable[[bytes], bytes],
-        fetch: Callable[[Place], bytes],
-        cache: NodeCache,
-        scope: int = 0,
-    ) -> None:
-        self._commit = commit
-        self._ends = ends
-        self._fetch = fetch
-        self._cache = cache
-        self._scope = scope
+    _commit: Callable[[bytes], bytes]
+    _ends: Callable[[bytes], bytes]
+    _fetch: Callable[[Place], bytes]
+    _cache: NodeCache
+    _scope: int = 0
+
+    def __post_init__(self) -> None:
         self.empty = self.make(0, [], indexed=False)
 
     # nodes
@@ -187,11 +183,10 @@ class Trees:
 
     def walk(self, root: Node, start: str = "") -> Iterator[Element]:
         """Leaf elements of an index in key order from `start` on (or of a list, all)."""
+        first = _child(root.elements, start) if start else 0
         if root.level == 0:
-            first = _child(root.elements, start) if start else 0
             yield from root.elements[first:]
             return
-        first = _child(root.elements, start) if start else 0
         for number, element in enumerate(root.elements[first:]):
             yield from self.walk(self.load(element[2], element[1]), "" if number else start)
 
@@ -231,13 +226,6 @@ class Trees:
                     return
                 yield from self.slice(self.load(element[2], element[1]), low - at, high - at)
             at = after
-
-    def nodes(self, root: Node) -> Iterator[Node]:
-        """Every node of a tree, parents first; loads them one after the other."""
-        yield root
-        if root.level:
-            for element in root.elements:
-                yield from self.nodes(self.load(element[2], element[1]))
 
     # making and editing
 

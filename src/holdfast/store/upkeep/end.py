@@ -29,7 +29,7 @@ from holdfast.store.names.threads import undivided
 from holdfast.store.rules.hold_reasons import END
 from holdfast.store.tree.tree import Node
 from holdfast.store.upkeep.holds import refuse_end
-from holdfast.store.upkeep.prune import Marks, mark_all, prune_state
+from holdfast.store.upkeep.prune import Marks, prune_state
 
 
 def end_line(handle: LineHandle, reason: str | None) -> Pruned:
@@ -137,7 +137,7 @@ def _check_unused(handle: LineHandle, line: Timeline) -> None:
             if merged == line.number:
                 raise _needed(handle, f"{name} was merged with it")
     marks = Marks(ledger, line.number, line.sequence)
-    mark_all(marks, others)
+    marks.saves(others)
     if marks.values or marks.nodes:
         raise _needed(handle, "states of other timelines hold what was written on it")
 

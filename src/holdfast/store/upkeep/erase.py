@@ -50,7 +50,7 @@ from holdfast.store.names.cause import cause_now
 from holdfast.store.names.items import Erased, ErasedSubject
 from holdfast.store.names.scope import Scope
 from holdfast.store.rules.gates import GateRequest, Operation
-from holdfast.store.rules.hold_reasons import DELETE, check_unmarked
+from holdfast.store.rules.hold_reasons import check_unmarked
 from holdfast.store.rules.owned import TABLE
 from holdfast.store.rules.subjects import check_subject
 
@@ -100,7 +100,7 @@ def _refuse_held(main: LineHandle) -> None:
     try:
         line = main.reader.now()
         if line is not None:
-            check_unmarked(main.core, line.ledger, line.scan, DELETE)
+            check_unmarked(main.core, line.ledger, line.scan)
     except _UNREADABLE as error:
         tag = main.core.tag(b"directory", str(main.scope))
         lives = [life for _, life in _lives(main.core, b"D" + tag) if set(life) == {rowkinds.THERE}]

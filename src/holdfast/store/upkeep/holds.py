@@ -266,9 +266,7 @@ _FIND: dict[tuple[str, ...], Callable[[LineHandle], Iterator[Need]]] = {
 
 def saves_of(ledger: Ledger, timeline: int, low: int) -> Iterator[tuple[int, Save]]:
     """(sequence, save) of the saved indexes of a timeline from an entry on."""
-    line = rowkinds.line(b"S", ledger.number, timeline)
-    start, high = rowkinds.entry(line, low), rowkinds.after(line)
-    for key, row in each(ledger.storage.scan, start, high, limit=64):
+    for key, row in ledger.rows_of(b"S", timeline, low, limit=64):
         yield rowkinds.sequence_of(key), read_save(ledger.open_row(key, row))
 
 

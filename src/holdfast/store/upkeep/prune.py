@@ -47,6 +47,8 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice, takewhile
 from typing import Any
 
@@ -326,7 +328,8 @@ class _Pruning:
     def count(self) -> Pruned:
         """What would be dropped; nothing is written."""
         marks = Marks(self.ledger, self.line.number, self.last, self._breath)
-        mark_all(marks, self.lines, without=self.line.number)
+        # The floor of this one is not set yet.
+        marks.saves(number for number in self.lines if number != self.line.number)
         for _, save in saves_of(self.ledger, self.line.number, self.last + 1):
             marks.save(save)
         for at in sorted(self.kept):
@@ -354,7 +357,7 @@ class _Pruning:
         if not floor.sequence:
             return
         marks = Marks(self.ledger, number, floor.sequence, self._breath)
-        mark_all(marks, self.lines)
+        marks.saves(self.lines)
         for batch, dropped in self._slices(marks, floor):
             given_up = [key for key, _, new in batch.cells if new == SWEPT]
             self._commit(batch)
@@ -431,7 +434,7 @@ class _Pruning:
         self.ledger.pruning[self.line.number] = coming
         self.core.announcing.append(self.ledger.number)
         target = Target(self.handle.scope, self.handle.timeline, create=False)
-        target.special = self._special(op, made, rekeyed)
+        target.special = partial(self._special, op, made, rekeyed)
         try:
             written = self.core.run(Change([target], cause_now(reason=reason)))
         except Conflict:  # somebody came to rest on what would go: what is kept is found anew
@@ -447,27 +450,24 @@ class _Pruning:
         return floor
 
     def _special(
-        self, op: list[Any], made: list[Row], rekeyed: bytes
-    ) -> Callable[[Stage, Body], None]:
-        def special(stage: Stage, body: Body) -> None:
-            ledger, number = self.ledger, self.line.number
-            if stage.ledger.number != ledger.number:
-                raise gone(ledger.scope)
-            self._check_since(stage)
-            key = rowkinds.anchor(ledger.number, number, self.old.number + 1)
-            leads = _encode(stage.sequence + 1)
-            stage.rows += [*made, (key, ledger.seal_row(key, leads, ledger.commit_line))]
-            stage.absent += [key, rekeyed]
-            stage.absent.append(rowkinds.line(b"T", ledger.number, self.newest + 1))
-            for other in self.lines:
-                if other != number:
-                    line = rowkinds.line(b"E", ledger.number, other)
-                    stage.absent.append(rowkinds.entry(line, self.heads[other] + 1))
-            stage.cells.append((self.pruner.key, self.cell, self.cell))
-            body.ops = [op]
-            stage.finish(body)
-
-        return special
+        self, op: list[Any], made: list[Row], rekeyed: bytes, stage: Stage, body: Body
+    ) -> None:
+        ledger, number = self.ledger, self.line.number
+        if stage.ledger.number != ledger.number:
+            raise gone(ledger.scope)
+        self._check_since(stage)
+        key = rowkinds.anchor(ledger.number, number, self.old.number + 1)
+        leads = _encode(stage.sequence + 1)
+        stage.rows += [*made, (key, ledger.seal_row(key, leads, ledger.commit_line))]
+        stage.absent += [key, rekeyed]
+        stage.absent.append(rowkinds.line(b"T", ledger.number, self.newest + 1))
+        for other in self.lines:
+            if other != number:
+                line = rowkinds.line(b"E", ledger.number, other)
+                stage.absent.append(rowkinds.entry(line, self.heads[other] + 1))
+        stage.cells.append((self.pruner.key, self.cell, self.cell))
+        body.ops = [op]
+        stage.finish(body)
 
     def _check_since(self, stage: Stage) -> None:
         """Refuse if a restore, fork or mark that came meanwhile rests on what is not kept."""
@@ -742,41 +742,37 @@ class Working(Breath):
 # Marking: which rows of a timeline, up to an entry, are in use by states that are kept.
 
 
+@dataclass(eq=False)
 class Marks:
     """Rows of timeline `timeline` up to entry `last`, and uploads, that something leads to.
 
     Memory grows with the nodes that are saved and with the rows that stay.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        timeline: int,
-        last: int,
-        breathe: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.ledger = ledger
-        self.timeline = timeline
-        self.last = last
-        self.values: set[tuple[int, int]] = set()
-        """(sequence, ordinal) of entries (0) and of packs of atoms."""
-        self.nodes: set[tuple[int, int]] = set()
-        """(sequence, ordinal) of packs of nodes."""
-        self.uploads: set[int] = set()
-        self._seen: set[Any] = set()
-        self._past = False
-        """Whether what is marked may be lost, if that was stated."""
-        self._breathe = breathe
-        """Called once a node."""
+    ledger: Ledger
+    timeline: int
+    last: int
+    breathe: Callable[[], None] = lambda: None
+    """Called once a node."""
+    values: set[tuple[int, int]] = field(default_factory=set)
+    """(sequence, ordinal) of entries (0) and of packs of atoms."""
+    nodes: set[tuple[int, int]] = field(default_factory=set)
+    """(sequence, ordinal) of packs of nodes."""
+    uploads: set[int] = field(default_factory=set)
+    _seen: set[Any] = field(default_factory=set)
+    _past: bool = False
+    """Whether what is marked may be lost, if that was stated."""
 
-    def saves(self, timeline: int, floor: Floor) -> None:
-        """Mark what the saved indexes of a timeline, and what is kept below its floor, use."""
-        for _, save in saves_of(self.ledger, timeline, floor.sequence + 1):
-            self.save(save)
-        for at, commitment in floor.bases.items():
-            if commitment == LOST and floor.anchor:
-                continue  # an anchor says so: nothing has it any more
-            self.save(read_base(self.ledger, timeline, at, commitment))
+    def saves(self, timelines: Iterable[int]) -> None:
+        """Mark what the saved indexes of timelines, and what is kept below their floors, use."""
+        for timeline in timelines:
+            floor = floor_of(self.ledger, timeline)
+            for _, save in saves_of(self.ledger, timeline, floor.sequence + 1):
+                self.save(save)
+            for at, commitment in floor.bases.items():
+                if commitment == LOST and floor.anchor:
+                    continue  # an anchor says so: nothing has it any more
+                self.save(read_base(self.ledger, timeline, at, commitment))
 
     def save(self, save: Save) -> None:
         """Mark what a saved index uses; one that is stated to be lost uses nothing."""
@@ -802,7 +798,7 @@ class Marks:
                 return
             self._seen.add(place)
             self._mark(self.nodes, place)
-        self._breathe()
+        self.breathe()
         try:
             node = self.ledger.trees.load(hint, hash_)
         except StateIntegrityError as error:  # it is told, unless it was stated before
@@ -833,10 +829,3 @@ class Marks:
             self.uploads.add(sequence)
         elif timeline == self.timeline and sequence <= self.last:
             found.add((sequence, ordinal))
-
-
-def mark_all(marks: Marks, timelines: list[int], without: int = -1) -> None:
-    """Mark what all timelines of a scope use, but for one whose floor is not set yet."""
-    for timeline in timelines:
-        if timeline != without:
-            marks.saves(timeline, floor_of(marks.ledger, timeline))

@@ -120,11 +120,6 @@ def rotate_all(handle: StoreHandle) -> int:
     return sum(1 for _ in _each(handle, rotate_scope))
 
 
-def reseal_all(handle: StoreHandle) -> list[Resealed]:
-    """Seal everything of every scope that is there under its newest data key."""
-    return _settled(handle.core, list(_each(handle, _resealed)))
-
-
 def _each(handle: StoreHandle, do: Callable[[StoreHandle, Scope], _T]) -> Iterator[_T]:
     ring_of(handle.core, write=True)
     for scope in sorted((scope for scope, _, _, _ in handle.core.scopes()), key=str):
@@ -147,13 +142,11 @@ def _announced(core: Core, ledger: Ledger) -> int:
     return int.from_bytes(found[0][0][7:], "big") if found else 1
 
 
-def reseal_scope(handle: StoreHandle, scope: Scope | str) -> Resealed:
-    """Seal everything of a scope under its newest data key, and remove the older ones."""
-    return _settled(handle.core, [_resealed(handle, scope)])[0]
-
-
-def _settled(core: Core, done: list[Resealed]) -> list[Resealed]:
-    """What was done, once the engine's logs are rid of the keys and records that were replaced."""
+def reseal(handle: StoreHandle, scope: Scope | str | None) -> list[Resealed]:
+    """Seal everything of a scope, or of every one that is there, under its newest data key, and
+    remove the older ones; the engine's logs are rid of these, and of what was replaced."""
+    done = [_resealed(handle, scope)] if scope is not None else list(_each(handle, _resealed))
+    core = handle.core
     still = [_COPIES] if core.settle() else [_COPIES, IN_LOGS]
     still += [core.near.left()] if core.near is not None else []
     return [replace(one, open=tuple(still)) for one in done]
