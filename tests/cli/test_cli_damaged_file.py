@@ -825,15 +825,17 @@ def test_a_damaged_value_of_another_timeline_costs_that_value(
     assert cli("key get agent:one plan").code == 4, "main is as it was"
 
 
-def test_a_log_of_another_time_brings_nothing_back(cli: Cli, store: Path) -> None:
-    """It was put beside the file by hand; SQLite would take it for what the file lacks."""
+@pytest.mark.parametrize("later_on", [3, 30])
+def test_a_log_of_another_time_brings_nothing_back(cli: Cli, store: Path, later_on: int) -> None:
+    """It was put beside the file by hand; SQLite would take it for what the file lacks: a whole
+    older store, if the log has all pages that were changed since, else a mixture."""
     wal, kept = Path("store.db-wal"), Path("store.db-wal.damaged")
     with opened() as first:
         first.agent("one").set("count", 40)
         old = wal.read_bytes()
     with opened() as later:
-        for number in range(30):
-            later.agent("two").set("text", f"{number} " * 3000)
+        for number in range(later_on):
+            later.agent("two").set("text", f"{number} " * (3000 if later_on > 3 else 1))
     truth = rows_of_table()
     wal.write_bytes(old)
     for words in ("verify", "key get agent:one count", "key set agent:one count 7", "repair"):
@@ -863,3 +865,21 @@ def test_a_copy_with_commits_that_a_store_lacks_is_named(cli: Cli, store: Path) 
         told = cli(words)
         assert (told.code, told.out) == (0, "nothing is damaged\n")
         assert "copy.db has 5 commits that this store has not" in told.err
+
+
+def test_damage_of_a_file_is_none_of_its_log(cli: Cli, store: Path) -> None:
+    """The index of the file is read in vain, with the log or without: all of the log is taken."""
+    with opened() as left:
+        for number in range(20):
+            left.agent("one").append("log", number)
+        files = {path: path.read_bytes() for path in Path().glob("store.db*")}
+    for path, data in files.items():
+        path.write_bytes(data)
+    Path("store.db-shm").unlink()
+    change(3 * PAGE, b"\7")  # the root of the index, which the log does not have
+    assert "of another time" not in cli("verify").err
+    done = cli("repair --yes")
+    assert done.code == 0, done
+    assert "lost: nothing" in done.out
+    assert json.loads(cli("key get agent:one log --json").out)["value"] == list(range(20))
+    whole(cli)

@@ -140,7 +140,14 @@ def test_commits_behind_damage_in_a_leftover_log_are_not_dropped_silently(
     run(KILLED % level, path)
     whole, file = wal.read_bytes(), path.read_bytes()
     middle = 32 + len(whole) // FRAME // 2 * FRAME
-    for at in (0, 10, 17, 30, 32 + 4000, *(middle + n for n in (1, 5, 9, 17, 23, 24, 8000))):
+    for zeroes in (56, 512, 32 + FRAME):  # the header, and the one of the first frame
+        wal.write_bytes(damaged := bytes(zeroes) + whole[zeroes:])
+        with pytest.raises(DamagedStorageError, match="commits in it"):
+            SqliteStorage(str(path))
+        kept.write_bytes(damaged)
+        assert found(path) == list(range(20)), "later frames have the pages of the first one"
+        path.write_bytes(file)
+    for at in (0, 3, 10, 17, 30, 32 + 4000, *(middle + n for n in (1, 5, 9, 17, 23, 24, 8000))):
         wal.write_bytes(damaged := flipped(whole, at))
         for read_only in (False, True):
             with pytest.raises(DamagedStorageError, match=r"commits in it.* repair --yes`"):
@@ -149,7 +156,7 @@ def test_commits_behind_damage_in_a_leftover_log_are_not_dropped_silently(
     for size in (1, 10, 20, 31, 32, 33, 60, 32 + FRAME - 1):  # cut off: nothing can be told
         wal.write_bytes(whole[:size])
         SqliteStorage(str(path), read_only=True).close()
-    for at in (0, 10, 17, 30, *(middle + n for n in (1, 5, 9, 17, 23, 24, 8000))):
+    for at in (0, 3, 10, 17, 30, *(middle + n for n in (1, 5, 9, 17, 23, 24, 8000))):
         for place, data in ((path, file), (wal, damaged := flipped(whole, at))):
             place.write_bytes(data)
         kept.write_bytes(damaged)  # as `repair` does

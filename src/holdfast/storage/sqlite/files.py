@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any
 from urllib.parse import quote
 
 import apsw
@@ -110,29 +111,41 @@ def log_fits(path: str, patience: Patience) -> bool:
     """Whether a leftover log is not one of another time than the file: SQLite, which does not know,
     would bring back what was there then, or mix both.
 
-    Each commit adds a row of the feed, and a store drops none of these. So the newest one that the
-    file has by itself is also there with its log. Both are asked by the table alone, so that damage
-    of its index is none of the log. A replica that is made anew drops rows of the feed, and so does
-    a backup that is not restored after all.
+    Each commit adds a row of the feed, and a store drops none of these. So the newest ones that the
+    file has by itself are also there with its log, in the table and in the index; what the file
+    cannot answer by itself is damage of its own. A replica that is made anew drops rows of the
+    feed, and so does a backup that is not restored after all.
     """
-    newest: tuple[int, bytes] | None = None
+    newest: list[Any] = []
+    alone: list[list[bytes | None] | None] = []
     for log in (False, True):
         try:
             connection = connect(path, patience, write=False, log=log)
             try:
                 if not log:
-                    newest = connection.execute(_NEWEST_OF_FEED).get
-                    continue
-                if newest is None or connection.execute(_KEY_AT, newest[:1]).get == newest[1]:
+                    newest = list(connection.execute(_NEWEST_OF_FEED))
+                answers = [_answers(connection, sql, newest) for sql in (_KEY_AT, _KEY_IS)]
+                if not log:
+                    alone = answers
+                elif all(now == then for now, then in zip(answers, alone, strict=True) if then):
                     return True
-                is_store, follows = (connection.execute(one).get for one in (_IS_STORE, _FOLLOWS))
-                return not is_store or bool(follows)
+                else:
+                    is_store = connection.execute(_IS_STORE).get
+                    return not is_store or bool(connection.execute(_FOLLOWS).get)
             finally:
                 connection.close()
-        except (apsw.Error, HoldfastError) as error:
-            if log and isinstance(error, apsw.Error) and guard.is_damage(error):
-                return newest is None  # else the file is whole without it
+        except (apsw.Error, HoldfastError):  # then it is damaged, or is not to be read now
+            return not (log and alone and alone[0])
     return True
+
+
+def _answers(
+    connection: apsw.Connection, sql: str, rows: list[tuple[int, bytes]]
+) -> list[bytes | None] | None:
+    """What is found of some rows; None if a damaged page is on the way."""
+    with suppress(apsw.CorruptError):
+        return [connection.execute(sql, {"at": at, "key": key}).get for at, key in rows]
+    return None
 
 
 def settle_log(path: str, patience: Patience) -> None:
@@ -227,10 +240,11 @@ MOST = 100
 """Findings that are told at most."""
 _NEWEST_OF_FEED = """
 SELECT at, k FROM (SELECT rowid AS at, k, v FROM records ORDER BY rowid DESC LIMIT 1000)
-WHERE k >= x'46' AND k < x'47' AND length(v) > 32 ORDER BY at DESC LIMIT 1
+WHERE k >= x'46' AND k < x'47' AND length(v) > 32
 """
-_KEY_AT = "SELECT k FROM records WHERE rowid=?"
-_IS_STORE = "SELECT count(*) FROM records NOT INDEXED WHERE k=x'4d'"
+_KEY_AT = "SELECT k FROM records WHERE rowid=:at"
+_KEY_IS = "SELECT k FROM records WHERE k=:key"
+_IS_STORE = "SELECT count(*) FROM records NOT INDEXED WHERE k=CAST('Mstore' AS BLOB)"
 _FOLLOWS = "SELECT count(*) FROM cells NOT INDEXED WHERE k=x'46'"
 _NO_BYTES = """
 SELECT rowid, typeof(k), typeof(v), hex(k) FROM {0} NOT INDEXED
