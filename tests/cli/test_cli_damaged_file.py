@@ -311,6 +311,7 @@ def test_nobody_opens_a_file_before_copies_have_given_their_rows(cli: Cli, store
     again = cli("repair --yes --copy copy.db")
     assert again.code == 0, again
     assert "lost: nothing" not in again.out, "the copy may be older than what stood there"
+    assert "pages were cut off" in cli("repair --json").json["untold"]
     older = "what they did later may be lost: agent:one, agent:three, agent:two"
     assert f"as new as the copy, and {older}" in again.out
     assert truth.items() <= rows_of_table().items()

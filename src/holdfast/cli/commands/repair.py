@@ -682,13 +682,12 @@ def _say(session: Session, damage: _Damage) -> None:
     untold = f"{cut} pages were cut off, or damaged in the log" if cut else ""
     if any(one.kept and not one.rows and not one.path.endswith("-wal") for one in damage.files):
         untold = "no row of the file was left"
+    aged = damage.aged if untold else []
+    told |= {"taken": len(damage.taken), "untold": untold, "aged": aged}
     if untold:
-        lines.append(
-            f"{untold}: what stood there, and no index, no feed and no copy names, cannot be told"
-        )
-    if untold and damage.aged:
-        aged = ", ".join(damage.aged)
-        lines.append(f"as new as the copy, and what they did later may be lost: {aged}")
+        lines.append(f"{untold}: what it had that no index, feed or copy names, cannot be told")
+    if aged:
+        lines.append(f"as new as the copy, and what they did later may be lost: {', '.join(aged)}")
     known = f"nothing but what is stated as lost (rows: {len(damage.known)}, see `holdfast verify`)"
     known = known if damage.known else "nothing"
     whole = not (damage.lost or damage.repaired or damage.stated or damage.left)
@@ -704,9 +703,7 @@ def _say(session: Session, damage: _Damage) -> None:
     rows = damage.healing.items()
     lines += [f"{scope or 'store'}: {count} rows would be healed" for scope, count in rows]
     if damage.leases:
-        lines.append(
-            "damaged leases, which hold no state, are removed: anybody can take them again"
-        )
+        lines.append("damaged leases, which hold no state, are removed: they can be taken again")
     lines += damage.repaired or damage.plans
     if damage.stated or any(one.lost != "nothing" for one in damage.repaired):
         lines.append(f"note: {_EFFECTS}")
