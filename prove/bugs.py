@@ -498,20 +498,6 @@ BUGS = (
         "tests/cli/test_cli_damaged_file.py::test_a_file_that_was_copied_while_others_wrote_is_not_read_as_an_older_one",
     ),
     Bug(
-        "log of another time than the file is believed",
-        "storage/sqlite/files.py",
-        "return not is_store or bool(connection.execute(_FOLLOWS).get)",
-        "return True",
-        "tests/cli/test_cli_damaged_file.py::test_a_log_of_another_time_brings_nothing_back",
-    ),
-    Bug(
-        "damage of a file's index is called a log of another time",
-        "storage/sqlite/files.py",
-        "[_answers(connection, sql, newest)",
-        "[_answers(connection, sql if log else _KEY_AT, newest)",
-        "tests/cli/test_cli_damaged_file.py::test_damage_of_a_file_is_none_of_its_log",
-    ),
-    Bug(
         "another store's copy is believed for a file that is gone",
         "cli/commands/repair.py",
         "ours = Signer.load(signer).public == core.public",

@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any, NoReturn
 
 import apsw
@@ -250,9 +249,7 @@ class SqliteStorage(Ranges):
         if write and (not self._ready() or (alone and guard.half_made(self.path))):
             files.create(self.path, self._on_busy, private=self._private)
         elif alone and guard.file_size(self.path + "-wal") and not guard.in_use(self.path):
-            guard.check_log(
-                self.path, self._lock, partial(files.log_fits, self.path, self._on_busy)
-            )
+            guard.check_log(self.path, self._lock)
             if write:
                 files.settle_log(self.path, self._on_busy)
         if alone and not guard.in_use(self.path) and guard.pages_behind(self.path):

@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
 from urllib.parse import quote
 
 import apsw
@@ -40,21 +39,15 @@ Patience = Callable[[int], bool]
 
 
 def connect(
-    path: str,
-    patience: Patience,
-    *,
-    write: bool,
-    create: bool = False,
-    vfs: str | None = None,
-    log: bool = True,
+    path: str, patience: Patience, *, write: bool, create: bool = False, vfs: str | None = None
 ) -> apsw.Connection:
     """A connection on which nothing planted in the schema is run or believed; only for one who
-    has joined `process_fork`. Without the log, it reads the file as if there were none."""
+    has joined `process_fork`."""
     flags = apsw.SQLITE_OPEN_READWRITE if write else apsw.SQLITE_OPEN_READONLY
     name = path
     if create:
         flags |= apsw.SQLITE_OPEN_CREATE
-    elif not log or (not write and guard.frozen(path)):
+    elif not write and guard.frozen(path):
         # Reading with a log takes a file beside the database, which cannot be made here, and
         # nobody can write here either.
         flags |= apsw.SQLITE_OPEN_URI
@@ -105,47 +98,6 @@ def create(path: str, patience: Patience, *, private: bool) -> None:
         connection.close()
         if new:
             guard.remove(path)
-
-
-def log_fits(path: str, patience: Patience) -> bool:
-    """Whether a leftover log is not one of another time than the file: SQLite, which does not know,
-    would bring back what was there then, or mix both.
-
-    Each commit adds a row of the feed, and a store drops none of these. So the newest ones that the
-    file has by itself are also there with its log, in the table and in the index; what the file
-    cannot answer by itself is damage of its own. A replica that is made anew drops rows of the
-    feed, and so does a backup that is not restored after all.
-    """
-    newest: list[Any] = []
-    alone: list[list[bytes | None] | None] = []
-    for log in (False, True):
-        try:
-            connection = connect(path, patience, write=False, log=log)
-            try:
-                if not log:
-                    newest = list(connection.execute(_NEWEST_OF_FEED))
-                answers = [_answers(connection, sql, newest) for sql in (_KEY_AT, _KEY_IS)]
-                if not log:
-                    alone = answers
-                elif all(now == then for now, then in zip(answers, alone, strict=True) if then):
-                    return True
-                else:
-                    is_store = connection.execute(_IS_STORE).get
-                    return not is_store or bool(connection.execute(_FOLLOWS).get)
-            finally:
-                connection.close()
-        except (apsw.Error, HoldfastError):  # then it is damaged, or is not to be read now
-            return not (log and alone and alone[0])
-    return True
-
-
-def _answers(
-    connection: apsw.Connection, sql: str, rows: list[tuple[int, bytes]]
-) -> list[bytes | None] | None:
-    """What is found of some rows; None if a damaged page is on the way."""
-    with suppress(apsw.CorruptError):
-        return [connection.execute(sql, {"at": at, "key": key}).get for at, key in rows]
-    return None
 
 
 def settle_log(path: str, patience: Patience) -> None:
@@ -238,14 +190,6 @@ def _run(connection: apsw.Connection, *pragmas: str) -> None:
 
 MOST = 100
 """Findings that are told at most."""
-_NEWEST_OF_FEED = """
-SELECT at, k FROM (SELECT rowid AS at, k, v FROM records ORDER BY rowid DESC LIMIT 1000)
-WHERE k >= x'46' AND k < x'47' AND length(v) > 32
-"""
-_KEY_AT = "SELECT k FROM records WHERE rowid=:at"
-_KEY_IS = "SELECT k FROM records WHERE k=:key"
-_IS_STORE = "SELECT count(*) FROM records NOT INDEXED WHERE k=CAST('Mstore' AS BLOB)"
-_FOLLOWS = "SELECT count(*) FROM cells NOT INDEXED WHERE k=x'46'"
 _NO_BYTES = """
 SELECT rowid, typeof(k), typeof(v), hex(k) FROM {0} NOT INDEXED
 WHERE NOT (typeof(k) = 'blob' AND typeof(v) = 'blob') LIMIT ?

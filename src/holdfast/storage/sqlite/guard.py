@@ -533,35 +533,27 @@ def private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def check_log(path: str, lock: StoreLock, fits: Callable[[], bool]) -> None:
-    """Refuse to go on without commits of a leftover log, as SQLite does, or with one of another
-    time than the file, until a copy of the log is kept beside it: then it is mended, or removed.
-    Only for a caller who holds the lock exclusively."""
+def check_log(path: str, lock: StoreLock) -> None:
+    """Refuse to go on without commits of a leftover log, as SQLite does, until a copy of the log is
+    kept beside it: then it is mended. Only for a caller who holds the lock exclusively."""
     log, kept, new = (path + end for end in ("-wal", "-wal.damaged", "-wal.new"))
     lost = _lost_commits(log)[0] if lock.log_is_whole() else 0
-    if not lost and fits():
+    if not lost:
         return
     if not (os.path.exists(kept) and filecmp.cmp(log, kept, shallow=False)):
-        how = f"is damaged, and SQLite would drop {lost} commits in it, or more"
-        then = "takes all of it that is whole"
-        if not lost:
-            how = "is of another time than the file, and would bring back what was there then"
-            then = "goes on without it"
         raise DamagedStorageError(
-            f"the log {log!r} that a process left {how}; nothing is touched: copy the file and its "
-            f"log to another disk, then run `holdfast --store {shlex.quote(path)} repair --yes`, "
-            f"which keeps the log and {then}, or restore the store from a backup",
+            f"the log {log!r} that a process left is damaged, and SQLite would drop {lost} commits "
+            "in it, or more; nothing is touched: copy the file and its log to another disk, then "
+            f"run `holdfast --store {shlex.quote(path)} repair --yes`, which keeps the log and "
+            "takes all of it that is whole, or restore the store from a backup",
             place=log,
         )
     try:
-        if lost:
-            with open(new, "wb", opener=private) as file:
-                file.writelines(mended_log(log))
-                os.fsync(file.fileno())
-            give(new, log)
-            os.replace(new, log)  # as a whole: the one that was kept is compared with it
-        if not lost or not fits():  # its newest commits are in the file, and not all of them here
-            os.remove(log)
+        with open(new, "wb", opener=private) as file:
+            file.writelines(mended_log(log))
+            os.fsync(file.fileno())
+        give(new, log)
+        os.replace(new, log)  # as a whole: the one that was kept is compared with it
         sync_folder(path)
     except OSError as error:
         raise StorageReadOnlyError(
